@@ -1,0 +1,280 @@
+"""Box copies of a tensor map: global memory to the swizzled shared-memory box and back, and reductions.
+
+Works on byte arrays that the caller passes; it may not know of windows, barriers, scheduling or the interpreter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from gemmgen.sim.reductions import LOAD_CONVERSIONS, reduction
+from gemmgen.sim.swizzle import SPAN_BYTES, SmemSwizzle, swizzle_address
+from gemmgen.sim.tensor_map_fields import (
+    CELL_ELEMENTS,
+    ELEMENT_TYPES,
+    TENSOR_MAP_BYTES,
+    ElementType,
+    TensorMap,
+    check_tensor_map,
+    decode_tensor_map,
+    encode_tensor_map,
+    pack_tensor_map,
+    replace_field,
+)
+
+__all__ = [
+    "ELEMENT_TYPES",
+    "TENSOR_MAP_BYTES",
+    "BoxPlan",
+    "ElementType",
+    "TensorMap",
+    "box_chunk_index",
+    "box_copy_plan",
+    "check_tensor_map",
+    "decode_tensor_map",
+    "encode_tensor_map",
+    "gather_box",
+    "load_shared_box",
+    "pack_tensor_map",
+    "reduce_box",
+    "replace_field",
+    "scatter_box",
+    "store_shared_box",
+    "valid_byte_range",
+]
+
+Bytes = npt.NDArray[np.uint8]
+IndexArray = npt.NDArray[np.int64]
+
+CHUNK_BYTES = 16
+SHARED_ALIGNMENT = 128
+_PATTERN_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class BoxPlan:
+    """Where every unit (element; byte for sub-byte types) of a box lives, each array [rows, units of a box row].
+
+    shared offsets are relative to the shared address the plan was made for; global addresses of invalid units lie out of bounds.
+    """
+
+    shared_offset: IndexArray
+    global_address: IndexArray
+    valid: npt.NDArray[np.bool_]
+    unit_bytes: int
+
+
+def box_copy_plan(m: TensorMap, coords: Sequence[int], shared_address: int = 0) -> BoxPlan:
+    """The plan of one box copy, unit by unit: plain and slow; gather_box and friends do the same in bulk."""
+    _check_coords(m, coords)
+    unit_bytes = max(m.element.bits // 8, 1)
+    per_unit = unit_bytes * 8 // m.element.bits or 1
+    unit = np.arange(m.inner_bytes // unit_bytes, dtype=np.int64)
+    inner = coords[0] + unit * per_unit
+    outer, outer_valid = _outer_offsets(m, coords)
+    address = m.address + outer[:, None] + inner[None, :] * m.element.bits // 8
+    valid = outer_valid[:, None] & (inner >= 0)[None, :] & (inner < m.dims[0])[None, :]
+    in_row = _shared_byte_in_row(m, unit * unit_bytes)
+    offset = np.arange(m.rows, dtype=np.int64)[:, None] * _shared_pitch(m) + in_row[None, :]
+    shared_offset = swizzle_address(shared_address + offset, m.swizzle) - shared_address
+    return BoxPlan(shared_offset, address, valid, unit_bytes)
+
+
+def _outer_offsets(m: TensorMap, coords: Sequence[int]) -> tuple[IndexArray, npt.NDArray[np.bool_]]:
+    """Byte offset and validity of every row of the box (dimension 1 varies fastest)."""
+    offset = np.zeros(1, dtype=np.int64)
+    valid = np.ones(1, dtype=np.bool_)
+    for d in range(1, m.rank):
+        index = coords[d] + np.arange(m.copied[d], dtype=np.int64) * m.element_strides[d]
+        offset = (index[:, None] * m.strides[d - 1] + offset[None, :]).reshape(-1)
+        valid = (((index >= 0) & (index < m.dims[d]))[:, None] & valid[None, :]).reshape(-1)
+    return offset, valid
+
+
+def _shared_byte_in_row(m: TensorMap, packed_byte: IndexArray) -> IndexArray:
+    if not m.element.padded_cell:
+        return packed_byte
+    cell_bytes = CELL_ELEMENTS * m.element.bits // 8
+    return packed_byte // cell_bytes * CELL_ELEMENTS + packed_byte % cell_bytes
+
+
+def _shared_pitch(m: TensorMap) -> int:
+    """Bytes between box rows in shared memory: a swizzled row always takes the whole span."""
+    return m.shared_inner_bytes if m.swizzle is SmemSwizzle.NONE else SPAN_BYTES[m.swizzle]
+
+
+def _check_coords(m: TensorMap, coords: Sequence[int]) -> None:
+    if len(coords) != m.rank:
+        raise ValueError(f"coordinates {tuple(coords)}: the tensor map has rank {m.rank}; pass {m.rank} coordinates")
+    if m.element.padded_cell and coords[0] % m.element.inner_multiple:
+        raise ValueError(
+            f"coordinate 0 is {coords[0]}; {m.element.name} needs a multiple of {m.element.inner_multiple} elements"
+        )
+    if coords[0] * m.element.bits % 8:
+        raise ValueError(f"coordinate 0 is {coords[0]}; {m.element.name} needs whole bytes: an even number of elements")
+
+
+# ---- bulk copies: global side -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Clip:
+    """The in-bounds part of a box: index ranges per dimension, outermost first, and its strided place in global memory."""
+
+    box: tuple[slice, ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int  # bytes from the tensor's address
+
+    @property
+    def last(self) -> int:
+        return self.offset + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+
+
+@lru_cache(maxsize=16384)
+def _clip(m: TensorMap, coords: tuple[int, ...]) -> _Clip | None:
+    """The in-bounds part of the box at coords in bytes, None when it is empty."""
+    _check_coords(m, coords)
+    bits = m.element.bits
+    first, stop = max(0, -coords[0]), min(m.box[0], m.dims[0] - coords[0])
+    ranges = [(first * bits // 8, stop * bits // 8, 1, coords[0] * bits // 8)]
+    for d in range(1, m.rank):
+        step = m.element_strides[d]
+        first, stop = max(0, -(coords[d] // step)), min(m.copied[d], -(-(m.dims[d] - coords[d]) // step))
+        ranges.append((first, stop, step * m.strides[d - 1], coords[d] * m.strides[d - 1]))
+    ranges.reverse()
+    if any(stop <= first for first, stop, _, _ in ranges):
+        return None
+    return _Clip(
+        box=tuple(slice(first, stop) for first, stop, _, _ in ranges),
+        shape=tuple(stop - first for first, stop, _, _ in ranges),
+        strides=tuple(stride for _, _, stride, _ in ranges),
+        offset=sum(start + first * stride for first, _, stride, start in ranges),
+    )
+
+
+def valid_byte_range(m: TensorMap, coords: Sequence[int]) -> tuple[int, int] | None:
+    """First and one past the last global address that a copy of the box touches; None when all of it is out of bounds."""
+    clip = _clip(m, tuple(coords))
+    return None if clip is None else (m.address + clip.offset, m.address + clip.last + 1)
+
+
+def _window(m: TensorMap, clip: _Clip, buffer: Bytes, buffer_address: int) -> Bytes:
+    offset = m.address - buffer_address + clip.offset
+    if offset < 0 or m.address - buffer_address + clip.last >= buffer.size:
+        raise IndexError(
+            f"tensor map: the box reads or writes bytes {m.address + clip.offset:#x} to {m.address + clip.last:#x}, outside the "
+            f"buffer {buffer_address:#x} to {buffer_address + buffer.size - 1:#x}; dims and strides name more than is allocated"
+        )
+    return np.ndarray(clip.shape, np.uint8, buffer, offset, clip.strides)
+
+
+def gather_box(m: TensorMap, coords: Sequence[int], buffer: Bytes, buffer_address: int) -> Bytes:
+    """Box contents [rows, packed bytes of a row] read from global memory, out-of-bounds elements filled."""
+    clip = _clip(m, tuple(coords))
+    shape = (*reversed(m.copied[1:]), m.inner_bytes)
+    if clip is not None and clip.shape == shape:
+        box = _window(m, clip, buffer, buffer_address).copy()
+    else:
+        box = np.broadcast_to(_fill_row(m), shape).copy()
+        if clip is not None:
+            box[clip.box] = _window(m, clip, buffer, buffer_address)
+    box = box.reshape(-1, m.inner_bytes)
+    convert = LOAD_CONVERSIONS.get(m.element.name)
+    return box if convert is None else convert(box)
+
+
+@lru_cache(maxsize=256)
+def _fill_row(m: TensorMap) -> Bytes:
+    pattern = (b"\xff" * (m.element.bits // 8 - 1) + b"\x7f") if m.oob_nan else b"\0"
+    return np.frombuffer(pattern * (m.inner_bytes // len(pattern)), dtype=np.uint8)
+
+
+def scatter_box(m: TensorMap, coords: Sequence[int], buffer: Bytes, buffer_address: int, box: Bytes) -> None:
+    """TMA store: write the in-bounds part of box [rows, bytes of a row] to global memory."""
+    clip = _clip(m, tuple(coords))
+    if clip is not None:
+        _window(m, clip, buffer, buffer_address)[...] = _boxed(m, box)[clip.box]
+
+
+def reduce_box(
+    m: TensorMap, coords: Sequence[int], buffer: Bytes, buffer_address: int, box: Bytes, operation: str
+) -> None:
+    """TMA reduce: combine the in-bounds part of box into global memory (add, min, max, inc, dec, and, or, xor)."""
+    combine = reduction(m.element.name, operation)
+    clip = _clip(m, tuple(coords))
+    if clip is None:
+        return
+    window = _window(m, clip, buffer, buffer_address)
+    current = np.ascontiguousarray(window)
+    incoming = np.ascontiguousarray(_boxed(m, box)[clip.box])
+    window[...] = combine(current, incoming).view(np.uint8).reshape(clip.shape)
+
+
+def _boxed(m: TensorMap, box: Bytes) -> Bytes:
+    return box.reshape(*reversed(m.copied[1:]), m.inner_bytes)
+
+
+# ---- bulk copies: shared side -------------------------------------------------------------------------------------------------
+
+
+def box_chunk_index(m: TensorMap, shared_address: int) -> IndexArray:
+    """Numbers of the 16-byte chunks of shared memory (address / 16) of a box at shared_address: [rows, chunks of a row]."""
+    if shared_address % SHARED_ALIGNMENT:
+        raise ValueError(
+            f"shared address {shared_address:#x} of a tensor copy; it must be a multiple of {SHARED_ALIGNMENT} bytes"
+        )
+    phase = shared_address % _PATTERN_BYTES
+    return (shared_address - phase) // CHUNK_BYTES + _relative_chunks(
+        m.swizzle, m.rows, m.shared_inner_bytes, _shared_pitch(m), phase
+    )
+
+
+@lru_cache(maxsize=1024)
+def _relative_chunks(mode: SmemSwizzle, rows: int, row_bytes: int, pitch: int, phase: int) -> IndexArray:
+    row = np.arange(rows, dtype=np.int64)[:, None] * pitch
+    chunks = (
+        swizzle_address(phase + row + np.arange(0, row_bytes, CHUNK_BYTES, dtype=np.int64)[None, :], mode)
+        // CHUNK_BYTES
+    )
+    chunks.setflags(write=False)
+    return chunks
+
+
+def store_shared_box(m: TensorMap, shared: Bytes, shared_address: int, box: Bytes) -> None:
+    """Write box [rows, packed bytes of a row] to a CTA's shared memory (length a multiple of 16), swizzled and padded."""
+    chunks = box_chunk_index(m, shared_address)
+    _chunk_view(m, shared, shared_address, chunks)[chunks] = (
+        _padded_cells(m, box).reshape(-1).view(np.uint64).reshape(*chunks.shape, 2)
+    )
+
+
+def load_shared_box(m: TensorMap, shared: Bytes, shared_address: int) -> Bytes:
+    """Box [rows, packed bytes of a row] read from a CTA's shared memory: the inverse of store_shared_box."""
+    chunks = box_chunk_index(m, shared_address)
+    box = _chunk_view(m, shared, shared_address, chunks)[chunks].view(np.uint8).reshape(m.rows, -1)
+    if not m.element.padded_cell:
+        return box
+    cells = box.reshape(-1, CELL_ELEMENTS)[:, : CELL_ELEMENTS * m.element.bits // 8]
+    return np.ascontiguousarray(cells).reshape(m.rows, m.inner_bytes)
+
+
+def _chunk_view(m: TensorMap, shared: Bytes, shared_address: int, chunks: IndexArray) -> npt.NDArray[np.uint64]:
+    if shared_address < 0 or shared_address + m.rows * _shared_pitch(m) > shared.size:
+        raise IndexError(
+            f"tensor copy: the box takes {m.rows * _shared_pitch(m)} bytes at shared address {shared_address:#x}, "
+            f"but shared memory ends at {shared.size:#x}"
+        )
+    return shared.view(np.uint64).reshape(-1, 2)
+
+
+def _padded_cells(m: TensorMap, box: Bytes) -> Bytes:
+    if not m.element.padded_cell:
+        return np.ascontiguousarray(box)
+    cells = box.reshape(-1, CELL_ELEMENTS * m.element.bits // 8)
+    return np.pad(cells, ((0, 0), (0, CELL_ELEMENTS - cells.shape[1])))
