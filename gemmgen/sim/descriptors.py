@@ -12,12 +12,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from gemmgen.sim.swizzle import SPAN_BYTES, SmemSwizzle, swizzle_address
+from gemmgen.sim.swizzle import CHUNK_BYTES, CHUNK_TYPE, SPAN_BYTES, SmemSwizzle, swizzle_address
 
 Major = Literal["K", "MN"]
 IndexArray = npt.NDArray[np.int64]
 
-CHUNK_BYTES = 16
 _PATTERN_BYTES = 1024  # every swizzle repeats after 1024 bytes, so offsets depend on the start address modulo this
 _GROUP = 8  # rows (K-major) or k's (MN-major) of one core matrix
 _WGMMA_SWIZZLE = {0: SmemSwizzle.NONE, 1: SmemSwizzle.B128, 2: SmemSwizzle.B64, 3: SmemSwizzle.B32}
@@ -39,7 +38,8 @@ def decode_wgmma_descriptor(descriptor: int) -> MatrixDescriptor:
     """Fields of a wgmma descriptor; ValueError for bits whose meaning is not known."""
     if descriptor & ~_WGMMA_USED_BITS:
         raise ValueError(
-            f"wgmma descriptor {descriptor:#018x}: reserved bits {descriptor & ~_WGMMA_USED_BITS:#x} are set; they must be 0"
+            f"wgmma descriptor {descriptor:#018x}: reserved bits {descriptor & ~_WGMMA_USED_BITS:#x} are set; "
+            "they must be 0"
         )
     if base_offset := descriptor >> 49 & 7:
         raise ValueError(
@@ -95,11 +95,10 @@ def load_matrix(
     chunks = matrix_chunk_index(descriptor, rows, k, elem_bytes, major)
     if int(chunks.max()) * CHUNK_BYTES >= shared.size:
         raise ValueError(
-            f"matrix descriptor {descriptor:#018x}: the {rows}x{k} operand reaches byte {int(chunks.max()) * CHUNK_BYTES + 15} "
-            f"but shared memory ends at {shared.size}"
+            f"matrix descriptor {descriptor:#018x}: the {rows}x{k} operand reaches byte "
+            f"{int(chunks.max()) * CHUNK_BYTES + 15} but shared memory ends at {shared.size}"
         )
-    data = shared.view(np.uint64).reshape(-1, 2)[chunks]
-    lines = data.reshape(chunks.shape[0], -1).view(f"u{elem_bytes}")
+    lines = shared.view(CHUNK_TYPE)[chunks].view(f"u{elem_bytes}")
     return lines[:, :k] if major == "K" else lines[:, :rows].T
 
 

@@ -60,7 +60,7 @@ MINI_FLOATS = {
 }
 
 
-# ---- decode -------------------------------------------------------------------------------------------------------------------
+# decode
 
 
 def decode(codes: npt.NDArray[Any], fmt: str) -> Floats:
@@ -68,7 +68,7 @@ def decode(codes: npt.NDArray[Any], fmt: str) -> Floats:
     if fmt in _WIDE_DECODERS:
         return _WIDE_DECODERS[fmt](codes)
     table = decode_table(fmt)
-    return table[codes & (table.size - 1)]
+    return np.take(table, codes, mode="wrap")
 
 
 @lru_cache(maxsize=16)
@@ -95,7 +95,8 @@ def _mini_float_values(f: MiniFloat) -> npt.NDArray[np.float64]:
     values[magnitude > f.max_code] = np.nan
     if f.infinity_code is not None:
         values[magnitude == f.infinity_code] = np.inf
-    return np.where(code & f.sign_bit, -values, values)
+    values[code >= f.sign_bit] *= -1
+    return np.asarray(values, dtype=np.float64)
 
 
 def _decode_bf16(codes: npt.NDArray[Any]) -> Floats:
@@ -122,17 +123,19 @@ _WIDE_DECODERS: dict[str, Callable[[npt.NDArray[Any]], Floats]] = {
 }
 
 
-# ---- encode: eight bits and fewer ---------------------------------------------------------------------------------------------
+# encode: eight bits and fewer
 
 
 def encode_rn_satfinite(values: npt.NDArray[Any], fmt: str) -> npt.NDArray[np.uint8]:
-    """cvt.rn.satfinite: nearest even, clamped to the largest finite value, NaN to the format's NaN (or maximum) code.
+    """cvt.rn.satfinite: nearest even, clamped to the largest finite value; NaN gives the NaN code (or the maximum).
 
-    float32 values are looked up by their upper 16 bits with the lower ones folded into the last: more bits than these formats round on.
+    float32 values are looked up by their upper 16 bits with the lower ones folded into the last: these formats
+    round on fewer bits than that.
     """
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     key = (bits >> 16) | ((bits & 0xFFFF) != 0)
-    return _encode_table(fmt)[key]
+    codes: npt.NDArray[np.uint8] = np.take(_encode_table(fmt), key)
+    return codes
 
 
 @lru_cache(maxsize=8)
@@ -169,7 +172,7 @@ def encode_ue8m0(values: npt.NDArray[Any], rounding: str, satfinite: bool = True
     return np.where(magnitude > 0x7F800000, 0xFF, code).astype(np.uint8)
 
 
-# ---- encode: 16 bits and tf32 -------------------------------------------------------------------------------------------------
+# encode: 16 bits and tf32
 
 
 def encode_bf16(values: Floats, rounding: str = "rn", satfinite: bool = False) -> npt.NDArray[np.uint16]:
@@ -199,11 +202,17 @@ def encode_f16(values: npt.NDArray[Any], rounding: str = "rn", satfinite: bool =
 def encode_tf32(values: Floats, rounding: str = "rna", satfinite: bool = False) -> Bits:
     """cvt.{rna,rn,rz}.tf32.f32 as float32 bits with 13 low zeros; NaN becomes 0x7fffffff."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
-    half = {"rna": np.uint32(0x1000), "rn": 0xFFF + ((bits >> 13) & 1), "rz": np.uint32(0)}[rounding]
-    code = (bits + half) & np.uint32(0xFFFFE000)
+    code = (bits + _tf32_half(bits, rounding)) & 0xFFFFE000
     if satfinite:
         code = np.where((code & 0x7FFFFFFF) >= 0x7F800000, (code & 0x80000000) | 0x7F7FE000, code)
     return np.where((bits & 0x7FFFFFFF) > 0x7F800000, F32_NAN, code).astype(np.uint32)
+
+
+def _tf32_half(bits: Bits, rounding: str) -> Bits:
+    """What is added before the 13 low bits are cut: half of the last place, a little less for a tie to even."""
+    if rounding == "rn":
+        return ((bits >> 13) & 1).astype(np.uint32) + np.uint32(0xFFF)
+    return np.full_like(bits, {"rna": 0x1000, "rz": 0}[rounding])
 
 
 def relu(values: Floats) -> Floats:
@@ -216,7 +225,6 @@ def flush_subnormals(bits: Bits) -> Bits:
     return np.where((bits & 0x7F800000) == 0, bits & 0x80000000, bits).astype(np.uint32)
 
 
-def pack_pair(high: Codes, low: Codes, bits: int) -> Codes:
-    """The x2 forms of cvt: the first source operand goes to the upper half of the destination."""
-    wide = np.uint32 if bits == 16 else np.uint16
-    return (high.astype(wide) << wide(bits)) | low.astype(wide)
+def pack_pair(high: Codes, low: Codes, bits: int) -> Bits:
+    """The x2 forms of cvt: the first source operand goes to the upper half of the destination (of 2 * bits)."""
+    return (high.astype(np.uint32) << np.uint32(bits)) | low.astype(np.uint32)

@@ -1,6 +1,6 @@
 """Register fragments of warp and warpgroup matrix instructions: which lane holds which element.
 
-Registers are uint32 arrays [registers, 32 lanes] (one more leading axis of 4 warps for a warpgroup); matrices are arrays of codes.
+Registers are uint32 arrays [registers, 32 lanes], with a leading axis of 4 warps for a warpgroup; matrices are codes.
 Knows element positions only; it may not know what the codes mean or how the interpreter stores registers.
 """
 
@@ -88,7 +88,7 @@ _MMA_SYNC_K = {32: (4, 8), 16: (8, 16), 8: (16, 32)}  # element bits -> legal k 
 
 @lru_cache(maxsize=64)
 def mma_sync_fragment(operand: Operand, k: int, bits: int) -> Fragment:
-    """Fragment of mma.sync m16n8k{k}: A is [16, k], B is [k, 8], both of `bits`-bit elements; C is [16, 8] of 32 or 16 bits."""
+    """Fragment of mma.sync m16n8k{k}: A is [16, k] and B is [k, 8] of `bits`-bit elements, C is [16, 8] of 32 or 16."""
     if operand == "C":
         return Fragment(16, 8, bits, 4 * bits // 32, 1, "C")
     if k not in _MMA_SYNC_K.get(bits, ()):
@@ -112,7 +112,7 @@ def wgmma_a_fragment(bits: int) -> Fragment:
 
 
 def accumulator_to_registers(matrix: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """64 x n accumulator of 4-byte elements as registers [4 warps, n // 2, 32], by transposition (faster than an index)."""
+    """64 x n accumulator of 4-byte elements as registers [4 warps, n // 2, 32]; a transposition beats an index."""
     split = matrix.reshape(WARPS, 2, 8, -1, 4, 2)  # warp, row half, group, column block, thread, column parity
     return np.ascontiguousarray(split.transpose(0, 3, 1, 5, 2, 4)).reshape(WARPS, -1, LANES)
 
@@ -167,7 +167,7 @@ def ldmatrix_m8n16_b4x16_p64(rows: npt.NDArray[np.uint8]) -> Registers:
 
 
 def ldmatrix_m8n16_b6x16_p32(rows: npt.NDArray[np.uint8]) -> Registers:
-    """ldmatrix .b8x16.b6x16_p32: 16 six-bit codes (12 bytes, low first) of each 16-byte row to one byte each, [count, 32]."""
+    """ldmatrix .b8x16.b6x16_p32: 16 six-bit codes (12 bytes, low first) of each row to one byte each, [count, 32]."""
     triple = rows[:, :12].reshape(-1, 4, 3).astype(np.uint32)
     word = triple[..., 0] | triple[..., 1] << 8 | triple[..., 2] << 16
     spread = np.stack([word >> shift & 0x3F for shift in (0, 6, 12, 18)], axis=-1).astype(np.uint8)

@@ -14,6 +14,11 @@ import numpy.typing as npt
 Address = TypeVar("Address", int, npt.NDArray[np.int64])
 
 
+#: what a swizzle keeps together: copies move whole chunks
+CHUNK_BYTES = 16
+CHUNK_TYPE = np.complex128  # numpy's only 16-byte element with fast indexing; never computed with
+
+
 class SmemSwizzle(IntEnum):
     """Swizzle modes, numbered as in tensor maps."""
 

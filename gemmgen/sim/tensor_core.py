@@ -1,6 +1,6 @@
 """Products of the tensor core: decode the operands' codes, multiply in float32, accumulate.
 
-Knows numbers only: it does not model the order or the width in which hardware accumulates, and may not know of registers.
+Knows numbers only, not the order or the width in which hardware accumulates; it may not know of registers.
 """
 
 from __future__ import annotations

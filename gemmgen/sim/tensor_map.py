@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gemmgen.sim.reductions import LOAD_CONVERSIONS, reduction
-from gemmgen.sim.swizzle import SPAN_BYTES, SmemSwizzle, swizzle_address
+from gemmgen.sim.swizzle import CHUNK_BYTES, CHUNK_TYPE, SPAN_BYTES, SmemSwizzle, swizzle_address
 from gemmgen.sim.tensor_map_fields import (
     CELL_ELEMENTS,
     ELEMENT_TYPES,
@@ -51,7 +51,6 @@ __all__ = [
 Bytes = npt.NDArray[np.uint8]
 IndexArray = npt.NDArray[np.int64]
 
-CHUNK_BYTES = 16
 SHARED_ALIGNMENT = 128
 _PATTERN_BYTES = 1024
 
@@ -60,7 +59,7 @@ _PATTERN_BYTES = 1024
 class BoxPlan:
     """Where every unit (element; byte for sub-byte types) of a box lives, each array [rows, units of a box row].
 
-    shared offsets are relative to the shared address the plan was made for; global addresses of invalid units lie out of bounds.
+    Shared offsets are relative to the shared address of the plan; global addresses of invalid units are out of bounds.
     """
 
     shared_offset: IndexArray
@@ -119,12 +118,12 @@ def _check_coords(m: TensorMap, coords: Sequence[int]) -> None:
         raise ValueError(f"coordinate 0 is {coords[0]}; {m.element.name} needs whole bytes: an even number of elements")
 
 
-# ---- bulk copies: global side -------------------------------------------------------------------------------------------------
+# bulk copies: global side
 
 
 @dataclass(frozen=True)
 class _Clip:
-    """The in-bounds part of a box: index ranges per dimension, outermost first, and its strided place in global memory."""
+    """The in-bounds part of a box: ranges per dimension, outermost first, and its strided place in global memory."""
 
     box: tuple[slice, ...]
     shape: tuple[int, ...]
@@ -159,7 +158,7 @@ def _clip(m: TensorMap, coords: tuple[int, ...]) -> _Clip | None:
 
 
 def valid_byte_range(m: TensorMap, coords: Sequence[int]) -> tuple[int, int] | None:
-    """First and one past the last global address that a copy of the box touches; None when all of it is out of bounds."""
+    """First and one past the last global address a copy of the box touches; None when all of it is out of bounds."""
     clip = _clip(m, tuple(coords))
     return None if clip is None else (m.address + clip.offset, m.address + clip.last + 1)
 
@@ -168,8 +167,9 @@ def _window(m: TensorMap, clip: _Clip, buffer: Bytes, buffer_address: int) -> By
     offset = m.address - buffer_address + clip.offset
     if offset < 0 or m.address - buffer_address + clip.last >= buffer.size:
         raise IndexError(
-            f"tensor map: the box reads or writes bytes {m.address + clip.offset:#x} to {m.address + clip.last:#x}, outside the "
-            f"buffer {buffer_address:#x} to {buffer_address + buffer.size - 1:#x}; dims and strides name more than is allocated"
+            f"tensor map: the box touches bytes {m.address + clip.offset:#x} to {m.address + clip.last:#x}, outside "
+            f"the buffer {buffer_address:#x} to {buffer_address + buffer.size - 1:#x}; "
+            "dims and strides name more than is allocated"
         )
     return np.ndarray(clip.shape, np.uint8, buffer, offset, clip.strides)
 
@@ -220,61 +220,56 @@ def _boxed(m: TensorMap, box: Bytes) -> Bytes:
     return box.reshape(*reversed(m.copied[1:]), m.inner_bytes)
 
 
-# ---- bulk copies: shared side -------------------------------------------------------------------------------------------------
+# bulk copies: shared side
 
 
 def box_chunk_index(m: TensorMap, shared_address: int) -> IndexArray:
-    """Numbers of the 16-byte chunks of shared memory (address / 16) of a box at shared_address: [rows, chunks of a row]."""
+    """Chunk numbers (shared address / 16) of a box at shared_address: [rows, 16-byte chunks of a row]."""
     if shared_address % SHARED_ALIGNMENT:
         raise ValueError(
             f"shared address {shared_address:#x} of a tensor copy; it must be a multiple of {SHARED_ALIGNMENT} bytes"
         )
     phase = shared_address % _PATTERN_BYTES
-    return (shared_address - phase) // CHUNK_BYTES + _relative_chunks(
-        m.swizzle, m.rows, m.shared_inner_bytes, _shared_pitch(m), phase
-    )
+    relative = _relative_chunks(m.swizzle, m.rows, m.shared_inner_bytes, _shared_pitch(m), phase)
+    return relative + (shared_address - phase) // CHUNK_BYTES
 
 
 @lru_cache(maxsize=1024)
 def _relative_chunks(mode: SmemSwizzle, rows: int, row_bytes: int, pitch: int, phase: int) -> IndexArray:
     row = np.arange(rows, dtype=np.int64)[:, None] * pitch
-    chunks = (
-        swizzle_address(phase + row + np.arange(0, row_bytes, CHUNK_BYTES, dtype=np.int64)[None, :], mode)
-        // CHUNK_BYTES
-    )
+    column = np.arange(0, row_bytes, CHUNK_BYTES, dtype=np.int64)[None, :]
+    chunks = swizzle_address(phase + row + column, mode) // CHUNK_BYTES
     chunks.setflags(write=False)
     return chunks
 
 
 def store_shared_box(m: TensorMap, shared: Bytes, shared_address: int, box: Bytes) -> None:
-    """Write box [rows, packed bytes of a row] to a CTA's shared memory (length a multiple of 16), swizzled and padded."""
+    """Write box [rows, packed bytes of a row] to shared memory (length a multiple of 16), swizzled and padded."""
     chunks = box_chunk_index(m, shared_address)
-    _chunk_view(m, shared, shared_address, chunks)[chunks] = (
-        _padded_cells(m, box).reshape(-1).view(np.uint64).reshape(*chunks.shape, 2)
-    )
+    _chunk_view(m, shared, shared_address)[chunks] = _padded_cells(m, box).view(CHUNK_TYPE)
 
 
 def load_shared_box(m: TensorMap, shared: Bytes, shared_address: int) -> Bytes:
     """Box [rows, packed bytes of a row] read from a CTA's shared memory: the inverse of store_shared_box."""
     chunks = box_chunk_index(m, shared_address)
-    box = _chunk_view(m, shared, shared_address, chunks)[chunks].view(np.uint8).reshape(m.rows, -1)
+    box = _chunk_view(m, shared, shared_address)[chunks].view(np.uint8)
     if not m.element.padded_cell:
         return box
     cells = box.reshape(-1, CELL_ELEMENTS)[:, : CELL_ELEMENTS * m.element.bits // 8]
     return np.ascontiguousarray(cells).reshape(m.rows, m.inner_bytes)
 
 
-def _chunk_view(m: TensorMap, shared: Bytes, shared_address: int, chunks: IndexArray) -> npt.NDArray[np.uint64]:
+def _chunk_view(m: TensorMap, shared: Bytes, shared_address: int) -> npt.NDArray[np.complex128]:
     if shared_address < 0 or shared_address + m.rows * _shared_pitch(m) > shared.size:
         raise IndexError(
             f"tensor copy: the box takes {m.rows * _shared_pitch(m)} bytes at shared address {shared_address:#x}, "
             f"but shared memory ends at {shared.size:#x}"
         )
-    return shared.view(np.uint64).reshape(-1, 2)
+    return shared.view(CHUNK_TYPE)
 
 
 def _padded_cells(m: TensorMap, box: Bytes) -> Bytes:
     if not m.element.padded_cell:
         return np.ascontiguousarray(box)
     cells = box.reshape(-1, CELL_ELEMENTS * m.element.bits // 8)
-    return np.pad(cells, ((0, 0), (0, CELL_ELEMENTS - cells.shape[1])))
+    return np.pad(cells, ((0, 0), (0, CELL_ELEMENTS - cells.shape[1]))).reshape(m.rows, -1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TypeVar
 
 from gemmgen.sim.swizzle import SPAN_BYTES, SmemSwizzle
@@ -22,7 +22,7 @@ _MAGIC = 0x50414D54  # "TMAP"
 _LAYOUT = struct.Struct("<I6B6xQ5Q4Q5H5B")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ElementType:
     """One element type of a tensor map: bits in global memory, bytes a cell of 16 elements takes in shared memory."""
 
@@ -67,7 +67,7 @@ _PTX_ELEMENT_ORDER = {8: 10, 9: 8, 10: 9}  # tensormap.replace numbers f32.ftz, 
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tiled tensor map; dims, box and element_strides in elements, innermost first; strides in bytes, without the innermost."""
+    """A tiled tensor map, innermost dimension first: dims, box, element_strides in elements, outer strides in bytes."""
 
     element: ElementType
     address: int
@@ -79,33 +79,36 @@ class TensorMap:
     interleave: int
     oob_nan: bool
 
+    def __hash__(self) -> int:
+        return hash((self.address, self.dims, self.box))  # maps are cache keys: a few fields hash faster than all
+
     @property
     def rank(self) -> int:
         return len(self.dims)
 
-    @property
+    @cached_property
     def copied(self) -> tuple[int, ...]:
         """Elements copied along each dimension: ceil(box / element stride), the innermost stride being ignored."""
         return (self.box[0], *(-(-b // s) for b, s in zip(self.box[1:], self.element_strides[1:], strict=True)))
 
-    @property
+    @cached_property
     def inner_bytes(self) -> int:
         """Bytes of one box row in global memory (packed)."""
         return self.box[0] * self.element.bits // 8
 
-    @property
+    @cached_property
     def shared_inner_bytes(self) -> int:
         """Bytes of one box row in shared memory."""
         return self.box[0] * self.element.shared_bits // 8
 
-    @property
+    @cached_property
     def rows(self) -> int:
         rows = 1
         for count in self.copied[1:]:
             rows *= count
         return rows
 
-    @property
+    @cached_property
     def transaction_bytes(self) -> int:
         """Bytes a load of one box adds to its mbarrier; sub-byte types count packed bytes."""
         return self.rows * self.inner_bytes
@@ -269,8 +272,8 @@ def _check_address_and_strides(m: TensorMap) -> None:
     for i, stride in enumerate(m.strides):
         if stride % alignment or not 0 <= stride < 1 << 40:
             raise ValueError(
-                f"strides[{i}]: {stride} bytes between elements of dimension {i + 1}; TMA needs a multiple of {alignment} bytes "
-                f"below 2^40; pad the row to {-(-stride // alignment) * alignment} bytes"
+                f"strides[{i}]: {stride} bytes between elements of dimension {i + 1}; TMA needs a multiple of "
+                f"{alignment} bytes below 2^40; pad the row to {-(-stride // alignment) * alignment} bytes"
             )
 
 
@@ -280,7 +283,8 @@ def _check_dims(m: TensorMap) -> None:
             raise ValueError(f"dims[{i}]: {dim} elements; a dimension has 1 to 2^32; skip the copy of an empty tensor")
     if m.dims[0] % m.element.inner_multiple:
         raise ValueError(
-            f"dims[0]: {m.dims[0]} elements of {m.element.name}; it must be a multiple of {m.element.inner_multiple}; pad the rows"
+            f"dims[0]: {m.dims[0]} elements of {m.element.name}; it must be a multiple of {m.element.inner_multiple}; "
+            "pad the rows"
         )
 
 
@@ -294,21 +298,23 @@ def _check_box(m: TensorMap) -> None:
         raise ValueError(f"box[0]: {m.box[0]} elements; {m.element.name} needs {m.element.fixed_inner_box}")
     if m.interleave == 0 and (m.box[0] * m.element.bits) % 128:
         raise ValueError(
-            f"box[0]: {m.box[0]} elements of {m.element.name} are {m.box[0] * m.element.bits / 8:g} bytes; the inner box must be "
-            f"a multiple of 16 bytes; choose a multiple of {128 // m.element.bits} elements"
+            f"box[0]: {m.box[0]} elements of {m.element.name} are {m.box[0] * m.element.bits / 8:g} bytes; the inner "
+            f"box must be a multiple of 16 bytes; choose a multiple of {128 // m.element.bits} elements"
         )
 
 
 def _check_modes(m: TensorMap) -> None:
     if m.interleave:
         raise ValueError(
-            f"interleave: {INTERLEAVES[m.interleave]} is not modelled; use none and give the 16-byte columns a dimension of their own"
+            f"interleave: {INTERLEAVES[m.interleave]} is not modelled; "
+            "use none and give the 16-byte columns a dimension of their own"
         )
     span = SPAN_BYTES[m.swizzle]
     if m.swizzle is not SmemSwizzle.NONE and m.shared_inner_bytes > span:
         raise ValueError(
-            f"box[0]: {m.box[0]} elements of {m.element.name} are {m.shared_inner_bytes} bytes, more than the {span} bytes of the "
-            f"swizzle; choose at most {span * 8 // m.element.shared_bits} elements and issue several copies"
+            f"box[0]: {m.box[0]} elements of {m.element.name} are {m.shared_inner_bytes} bytes, more than the "
+            f"{span} bytes of the swizzle; choose at most {span * 8 // m.element.shared_bits} elements "
+            "and issue several copies"
         )
     if m.element.padded_cell and m.swizzle not in (SmemSwizzle.NONE, SmemSwizzle.B128):
         raise ValueError(f"swizzle: {m.element.name} allows none and 128b only")
