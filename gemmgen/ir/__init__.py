@@ -1,0 +1,53 @@
+"""The vocabulary: kernel specs and plans as frozen data. Imports pydantic and nothing of ours."""
+
+from gemmgen.ir.dtype import Arch, DType
+from gemmgen.ir.node import Node
+from gemmgen.ir.operand import Operand, split_axis
+from gemmgen.ir.plan import (
+    MmaPlan,
+    Param,
+    Part,
+    Plan,
+    RingPlan,
+    RolePlan,
+    StepPlan,
+    StorePlan,
+    TensorMapPlan,
+)
+from gemmgen.ir.roles import BlockScale, Ring, Role, TmaLoad, Wgmma
+from gemmgen.ir.schedule import Cluster, OneTile, Persistent, Tile
+from gemmgen.ir.spec import KernelSpec
+from gemmgen.ir.steps import Bias, Cast, Residual, Scale, Step, Store
+
+__all__ = [
+    "Arch",
+    "Bias",
+    "BlockScale",
+    "Cast",
+    "Cluster",
+    "DType",
+    "KernelSpec",
+    "MmaPlan",
+    "Node",
+    "OneTile",
+    "Operand",
+    "Param",
+    "Part",
+    "Persistent",
+    "Plan",
+    "Residual",
+    "Ring",
+    "RingPlan",
+    "Role",
+    "RolePlan",
+    "Scale",
+    "Step",
+    "StepPlan",
+    "Store",
+    "StorePlan",
+    "TensorMapPlan",
+    "Tile",
+    "TmaLoad",
+    "Wgmma",
+    "split_axis",
+]

@@ -1,0 +1,138 @@
+"""Render: a plan becomes CUDA text. Everything a template prints is decided here or in the plan; templates only choose and repeat."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from gemmgen.ir import Bias, Cast, DType, Param, Part, Plan, Residual, RingPlan, Scale, StepPlan, Store
+
+C_TYPES = {DType.F32: "float", DType.BF16: "bf16", DType.E4M3: "u8"}
+PAIR_TYPES = {DType.F32: "float2", DType.BF16: "bf16x2"}
+MMA_CALLS = {"e4m3": "f32_e4m3_e4m3", "bf16": "f32_bf16_bf16<A::TRANSPOSE, B::TRANSPOSE>"}
+
+
+def render(plan: Plan) -> str:
+    """The CUDA source of a plan: the same bytes for the same plan, always."""
+    return _environment().get_template("sm90_gemm.cu.jinja").render(**_view(plan))
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("gemmgen", "templates"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def _view(plan: Plan) -> dict[str, Any]:
+    ring, mma = plan.mainloop, plan.mma
+    load = next(role for role in plan.roles if role.kind == "tma_load")
+    math = next(role for role in plan.roles if role.kind == "wgmma")
+    dtype = next(entry.dtype for entry in plan.tensor_maps if entry.operand == mma.a)
+    return {
+        "plan": plan,
+        "ring": ring,
+        "mma": mma,
+        "load": load,
+        "math": math,
+        "budget": "" if plan.ctas_per_sm == 1 else f", {plan.ctas_per_sm} CTAs an SM",
+        "clustered": plan.cluster.size > 1,
+        "params": [_param_line(param, plan.store.operand) for param in plan.params],
+        "tma_lines": [_tma_line(plan, ring, part) for part in ring.parts if part.copy_by == "tma"],
+        "lane_parts": [_lane_part(plan, ring, part) for part in ring.parts if part.copy_by == "lanes"],
+        "a_layout": _layout(mma.a_major, plan.tile.m, plan.tile.k),
+        "b_layout": _layout(mma.b_major, plan.tile.n, plan.tile.k),
+        "mma_call": MMA_CALLS[dtype],
+        "group_rows": 64 * mma.row_blocks,
+        "unit_regs": mma.width // 2,
+        "sfb_count": plan.tile.n // mma.sfb_columns if mma.sfb_columns else 0,
+        "store_line": _store_line(plan, math.first_warp),
+        "steps": [_step_view(step) for step in plan.epilogue],
+        "pair_type": PAIR_TYPES[plan.store.dtype],
+    }
+
+
+def _param_line(param: Param, output: str) -> str:
+    if param.kind == "tensor_map":
+        return f"ptx::TensorMap {param.name};"
+    if param.kind == "pointer":
+        assert param.dtype is not None
+        const = "" if param.operand == output else "const "
+        return f"{const}{C_TYPES[param.dtype]}* {param.name};"
+    if param.kind == "stride":
+        return f"u64 {param.name};"
+    if param.kind == "scalar":
+        return f"float {param.name};"
+    return f"u32 {param.name};"
+
+
+def _layout(major: str, rows: int, k: int) -> str:
+    return f"gemmgen::KMajor<{rows}>" if major == "k" else f"gemmgen::MnMajor<{k}>"
+
+
+def _slot(ring: RingPlan, part: Part) -> str:
+    name = part.operand.upper()
+    return f"ptx::smem_base() + {ring.name}::{name} + at.slot * {ring.name}::{name}_BYTES"
+
+
+def _coordinate(axis: str, tile_k: int) -> str:
+    return {"m": "tile.m()", "n": "tile.n()", "k": "kb * TILE_K", f"k/{tile_k}": "kb"}[axis]
+
+
+def _tma_line(plan: Plan, ring: RingPlan, part: Part) -> str:
+    entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
+    inner, outer = (_coordinate(axis, plan.tile.k) for axis in entry.axes)
+    rows = entry.box[1] * part.shared
+    shape = f"{part.atoms}, {part.atom_bytes}, {part.atom_elements}, {rows}, {part.shared}"
+    return f"gemmgen::load_tile<{shape}>({_slot(ring, part)}, p.{part.operand}, {inner}, {outer}, full);"
+
+
+def _lane_part(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str | int]:
+    walk, along_k = (f"p.{part.operand}_stride", "kb") if part.inner_axis == "k" else ("1", f"kb * p.{part.operand}_stride")
+    axis = part.outer_axis
+    line = (
+        f"gemmgen::gather_scales<{part.count}, {part.step}, {part.per}>({_slot(ring, part)}, "
+        f"p.{part.operand} + {along_k}, {walk}, tile.{axis}(), p.{axis});"
+    )
+    return {"operand": part.operand, "axis": axis, "step": part.step, "line": line}
+
+
+def _store_line(plan: Plan, first_warp: int) -> str:
+    store = plan.store
+    if store.through is None:
+        return f"gemmgen::DirectStore<{C_TYPES[store.dtype]}> store(p.{store.operand}, p.{store.operand}_stride);"
+    staging = f"{store.through}::{store.operand.upper()}"
+    kind = f"gemmgen::StagedStore<{C_TYPES[store.dtype]}, {store.row_bytes}, {store.through}::SLOTS>"
+    return f"{kind} store(p.{store.operand}, {staging}, ptx::warp_index() - {first_warp});"
+
+
+def _step_view(plan: StepPlan) -> dict[str, Any]:
+    step = plan.step
+    view: dict[str, Any] = {"kind": step.kind, "note": ""}
+    if isinstance(step, Scale | Bias):
+        view.update(value=_broadcast(step.operands[0], plan.along), note=f" {step.operands[0]} along {plan.along}")
+        if plan.along == "scalar":
+            view["note"] = f" by {step.operands[0]}"
+    elif isinstance(step, Residual):
+        view.update(value=f"gemmgen::load_row(p.{step.matrix}, p.{step.matrix}_stride, m, n, p.m, p.n)", beta=step.beta)
+        view["note"] = f" {step.beta} * {step.matrix}" if step.beta else f" {step.matrix}"
+    elif isinstance(step, Cast):
+        view.update(pair=PAIR_TYPES[step.to], note=f" to {step.to}")
+    elif isinstance(step, Store):
+        view["note"] = f" to {step.to}" + (f" through ring {step.through}" if step.through else "")
+    return view
+
+
+def _broadcast(operand: str, along: str) -> str:
+    return {
+        "scalar": f"gemmgen::both(p.{operand})",
+        "m": f"gemmgen::both(gemmgen::load(p.{operand}, m, p.m))",
+        "n": f"gemmgen::load_columns(p.{operand}, n, p.n)",
+    }[along]

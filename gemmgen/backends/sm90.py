@@ -1,0 +1,361 @@
+"""Lowering for Hopper: TMA producers, wgmma consumers, accumulators in registers, the epilogue run by the consumers.
+
+Reads as a table of contents: each step decides one part of the plan and refuses what the hardware cannot do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from math import gcd
+from typing import Literal
+
+from gemmgen.backends.limits import LIMITS
+from gemmgen.backends.placement import Footprint, align, place_rings, place_roles
+from gemmgen.ir import (
+    DType,
+    KernelSpec,
+    MmaPlan,
+    Operand,
+    Param,
+    Part,
+    Plan,
+    RingPlan,
+    RolePlan,
+    Scale,
+    StepPlan,
+    Store,
+    StorePlan,
+    TensorMapPlan,
+    TmaLoad,
+    Wgmma,
+    split_axis,
+)
+
+SWIZZLE_BYTES = 128
+"""Operands sit in shared memory as atoms 128 bytes wide with the 128-byte smem_swizzle."""
+STEP_BYTES = 32
+"""One wgmma consumes 32 bytes of K per row, whatever the element type."""
+BLOCK_ROWS = 64
+"""One wgmma produces 64 rows."""
+WARP_ROWS = 16
+LANES = 32
+
+
+def lower(spec: KernelSpec) -> Plan:
+    """The plan of an sm90 spec. Raises ``ValueError`` naming what does not fit and what to change."""
+    _check_cluster(spec)
+    roles = place_roles(spec)
+    mma = _matrix_instruction(spec, roles)
+    store = _output_path(spec, roles)
+    rings, shared_bytes = place_rings(spec, _mainloop_ring(spec, roles, mma), _staging_ring(spec, store, roles))
+    steps = tuple(_step(spec, step) for step in spec.epilogue)
+    return Plan(
+        name=spec.name,
+        arch=spec.arch,
+        spec_digest=hashlib.sha256(spec.to_json().encode()).hexdigest()[:12],
+        tile=spec.tile,
+        cluster=spec.cluster,
+        threads=sum(role.warps for role in roles) * LANES,
+        ctas_per_sm=spec.ctas_per_sm,
+        shared_bytes=shared_bytes,
+        rings=rings,
+        roles=roles,
+        mma=mma,
+        epilogue=steps,
+        store=store,
+        schedule=spec.schedule,
+        programmatic_launch=spec.programmatic_launch,
+        tensor_maps=_tensor_maps(spec, rings, store),
+        params=_params(spec, rings, store),
+        operands=spec.operands,
+    )
+
+
+def _check_cluster(spec: KernelSpec) -> None:
+    limit = LIMITS[spec.arch].cluster_size
+    if spec.cluster.size > limit:
+        raise ValueError(f"cluster {spec.cluster.m}x{spec.cluster.n} has {spec.cluster.size} CTAs; at most {limit} here")
+
+
+# ---------------------------------------------------------------------------------------------- matrix instruction
+
+
+def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPlan:
+    body = spec.math.body
+    assert isinstance(body, Wgmma)
+    a, b = spec.operand(body.a), spec.operand(body.b)
+    _check_operands(spec, a, b)
+    groups = next(role.warps for role in roles if role.kind == "wgmma") // 4
+    width = body.width or spec.tile.n
+    if spec.tile.m % (BLOCK_ROWS * groups):
+        raise ValueError(
+            f"tile.m is {spec.tile.m}: {groups} warpgroups of 64-row instructions need a multiple of "
+            f"{BLOCK_ROWS * groups}; change tile.m or the warps of role {spec.math.name!r}"
+        )
+    if spec.tile.n % width:
+        raise ValueError(f"tile.n is {spec.tile.n}, not a multiple of the instruction's width {width}; change width")
+    if width != spec.tile.n and _major(b, "n") == "mn" and width % 64:
+        raise ValueError(f"width {width} of a tile whose B is n-contiguous must be a multiple of 64")
+    step_k = STEP_BYTES * 8 // a.dtype.bits
+    mma = MmaPlan(
+        instruction=f"wgmma_m64n{width}k{step_k}_f32_{a.dtype}_{b.dtype}",
+        width=width,
+        step_k=step_k,
+        steps=spec.tile.k // step_k,
+        groups=groups,
+        row_blocks=spec.tile.m // (BLOCK_ROWS * groups),
+        col_blocks=spec.tile.n // width,
+        a=a.name,
+        b=b.name,
+        a_major=_major(a, "m"),
+        b_major=_major(b, "n"),
+        unroll=body.unroll,
+        **_promotion(spec, body),
+    )
+    _check_accumulators(spec, mma, body)
+    return mma
+
+
+def _check_operands(spec: KernelSpec, a: Operand, b: Operand) -> None:
+    if (set(a.box), set(b.box)) != ({"m", "k"}, {"n", "k"}):
+        raise ValueError(f"operands {a.name!r} and {b.name!r} have boxes {a.box} and {b.box}; need m by k and n by k")
+    if (a.dtype, b.dtype) not in {(DType.E4M3, DType.E4M3), (DType.BF16, DType.BF16)}:
+        raise ValueError(f"no wgmma multiplies {a.dtype} by {b.dtype} here; use e4m3 by e4m3 or bf16 by bf16")
+    for operand, axis in ((a, "m"), (b, "n")):
+        if operand.dtype.bits == 8 and _major(operand, axis) == "mn":
+            raise ValueError(f"operand {operand.name!r} is {axis}-contiguous; 8-bit wgmma needs k contiguous")
+    if spec.tile.k * a.dtype.bytes % SWIZZLE_BYTES:
+        raise ValueError(
+            f"tile.k is {spec.tile.k} = {spec.tile.k * a.dtype.bytes} B of {a.dtype}; it must be whole 128-byte atoms"
+        )
+
+
+def _major(operand: Operand, axis: str) -> Literal["k", "mn"]:
+    return "mn" if operand.inner == axis else "k"
+
+
+def _promotion(spec: KernelSpec, body: Wgmma) -> dict[str, str | bool | int]:
+    if body.promote is None:
+        return {}
+    sfa, sfb = spec.operand(body.promote.a), spec.operand(body.promote.b)
+    for scale in (sfa, sfb):
+        if scale.dtype != DType.F32:
+            raise ValueError(f"scale operand {scale.name!r} is {scale.dtype}; block scales on sm90 are f32")
+        if f"k/{spec.tile.k}" not in scale.box:
+            raise ValueError(f"scale operand {scale.name!r} has box {scale.box}; promotion needs k/{spec.tile.k}")
+    if "m" not in sfa.box:
+        raise ValueError(f"scale operand {sfa.name!r} has box {sfa.box}; A's scales need one per row: ('m', 'k/...')")
+    columns = _columns_per_scale(sfb)
+    return {"sfa": sfa.name, "sfb": sfb.name, "sfb_per_column": columns == 1, "sfb_columns": gcd(columns, spec.tile.n)}
+
+
+def _columns_per_scale(sfb: Operand) -> int:
+    for axis in sfb.box:
+        name, divisor = split_axis(axis)
+        if name == "n":
+            return divisor
+    raise ValueError(f"scale operand {sfb.name!r} has box {sfb.box}; B's scales need an n axis, such as 'n/128'")
+
+
+def _check_accumulators(spec: KernelSpec, mma: MmaPlan, body: Wgmma) -> None:
+    partial = mma.width // 2 if body.promote else 0
+    limit = (spec.math.registers or LIMITS[spec.arch].registers_per_thread) - 24
+    if mma.accumulators + partial > limit:
+        raise ValueError(
+            f"tile {spec.tile.m}x{spec.tile.n} on {mma.groups} warpgroups needs {mma.accumulators + partial} "
+            f"accumulator registers a thread, at most {limit} are left; use a smaller tile, width or more warps"
+        )
+
+
+# ---------------------------------------------------------------------------------------------- rings
+
+
+def _mainloop_ring(spec: KernelSpec, roles: tuple[RolePlan, ...], mma: MmaPlan) -> Footprint:
+    body = spec.load.body
+    assert isinstance(body, TmaLoad)
+    ring = spec.ring(body.fills)
+    parts = [_part(spec, mma, spec.operand(name)) for name in ring.holds]
+    parts.sort(key=lambda part: part.bytes % 1024 != 0)
+    lanes = any(part.copy_by == "lanes" for part in parts)
+    math_warps = next(role.warps for role in roles if role.kind == "wgmma")
+    return Footprint(
+        name=ring.name,
+        parts=tuple(parts),
+        slots=ring.slots,
+        full_count=1 + (LANES if lanes else 0),
+        empty_count=math_warps * spec.cluster.size,
+        tx_bytes=sum(part.atoms * part.atom_bytes for part in parts if part.copy_by == "tma"),
+    )
+
+
+def _part(spec: KernelSpec, mma: MmaPlan, operand: Operand) -> Part:
+    if operand.name in (mma.a, mma.b):
+        return _tile_part(spec, operand)
+    if operand.name in (mma.sfa, mma.sfb):
+        return _scale_part(spec, mma, operand)
+    raise ValueError(f"ring {spec.load.body!r} holds operand {operand.name!r}, which no role multiplies or scales by")
+
+
+def _tile_part(spec: KernelSpec, operand: Operand) -> Part:
+    """Atoms 128 bytes wide along the contiguous axis, as many as cover the tile."""
+    extent = {"m": spec.tile.m, "n": spec.tile.n, "k": spec.tile.k}
+    elements = SWIZZLE_BYTES // operand.dtype.bytes
+    rows = extent[operand.outer]
+    atoms = -(-extent[operand.inner] // elements)
+    shared = spec.cluster.m if "n" in operand.axes else spec.cluster.n
+    if rows > 256:
+        raise ValueError(f"operand {operand.name!r}: {rows} rows of a box, TMA copies at most 256; use a smaller tile")
+    if rows % (8 * shared):
+        raise ValueError(f"operand {operand.name!r}: {rows} rows shared by {shared} CTAs must be a multiple of {8 * shared}")
+    return Part(
+        operand=operand.name,
+        copy_by="tma",
+        offset=0,
+        bytes=atoms * rows * SWIZZLE_BYTES,
+        inner_axis=operand.inner,
+        outer_axis=operand.outer,
+        atoms=atoms,
+        atom_bytes=rows * SWIZZLE_BYTES,
+        atom_elements=elements,
+        shared=shared,
+    )
+
+
+def _scale_part(spec: KernelSpec, mma: MmaPlan, operand: Operand) -> Part:
+    """Scales contiguous along m or n come by TMA, a row each K block; others are gathered by the producer's lanes."""
+    axis = "m" if operand.name == mma.sfa else "n"
+    inner_axis, per = split_axis(operand.inner)
+    divisor = next(split_axis(entry)[1] for entry in operand.box if split_axis(entry)[0] == axis)
+    tile = spec.tile.m if axis == "m" else spec.tile.n
+    if inner_axis == axis and per == 1:
+        count = align(tile, 4)
+        return Part(
+            operand=operand.name,
+            copy_by="tma",
+            offset=0,
+            bytes=align(count * 4, 128),
+            inner_axis=axis,
+            outer_axis="k",
+            atoms=1,
+            atom_bytes=count * 4,
+            atom_elements=count,
+        )
+    step = 1 if divisor == 1 else gcd(divisor, tile)
+    count = tile // step
+    return Part(
+        operand=operand.name,
+        copy_by="lanes",
+        offset=0,
+        bytes=align(count * 4, 16),
+        inner_axis=inner_axis,
+        outer_axis=axis,
+        count=count,
+        step=step,
+        per=divisor,
+    )
+
+
+def _staging_ring(spec: KernelSpec, store: StorePlan, roles: tuple[RolePlan, ...]) -> Footprint | None:
+    if store.through is None:
+        return None
+    warps = next(role.warps for role in roles if role.kind == "wgmma")
+    part = Part(
+        operand=store.operand,
+        copy_by="tma",
+        offset=0,
+        bytes=warps * WARP_ROWS * store.row_bytes,
+        inner_axis="n",
+        outer_axis="m",
+    )
+    return Footprint(name=store.through, parts=(part,), slots=store.slots, full_count=0, empty_count=0, tx_bytes=0)
+
+
+# ---------------------------------------------------------------------------------------------- epilogue
+
+
+def _output_path(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> StorePlan:
+    step = spec.epilogue[-1]
+    assert isinstance(step, Store)
+    output = spec.output
+    if output.inner != "n":
+        raise ValueError(f"output {output.name!r} is m-contiguous; sm90 epilogues store rows, so make n contiguous")
+    if step.through is None:
+        return StorePlan(operand=output.name, dtype=output.dtype, through=None)
+    body = spec.math.body
+    assert isinstance(body, Wgmma)
+    width_bytes = (body.width or spec.tile.n) * output.dtype.bytes
+    row_bytes = next((size for size in (128, 64, 32, 16) if width_bytes % size == 0), 0)
+    ring = spec.ring(step.through)
+    return StorePlan(
+        operand=output.name, dtype=output.dtype, through=step.through, row_bytes=row_bytes, slots=ring.slots or 2
+    )
+
+
+def _step(spec: KernelSpec, step: object) -> StepPlan:
+    names = getattr(step, "operands", ())
+    operand = spec.operand(names[0]) if names else None
+    along: Literal["scalar", "m", "n", "matrix", "none"] = "none"
+    if operand is not None:
+        shapes: dict[tuple[str, ...], Literal["scalar", "m", "n", "matrix"]] = {
+            (): "scalar",
+            ("m",): "m",
+            ("n",): "n",
+            ("m", "n"): "matrix",
+        }
+        along = shapes[operand.box]
+    optional = operand is not None and operand.optional
+    if optional and isinstance(step, Scale) and along == "scalar":
+        raise ValueError(f"operand {names[0]!r} is a scalar; give it a value of 1 rather than making it optional")
+    return StepPlan(step=step, along=along, optional=optional)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------------------------------- host side
+
+
+def _tensor_maps(spec: KernelSpec, rings: tuple[RingPlan, ...], store: StorePlan) -> tuple[TensorMapPlan, ...]:
+    maps = [
+        _load_map(spec, part) for ring in rings if ring.turns == "k" for part in ring.parts if part.copy_by == "tma"
+    ]
+    if store.through is not None:
+        elements = store.row_bytes // store.dtype.bytes
+        swizzle: Literal[0, 32, 64, 128] = store.row_bytes if store.row_bytes in (32, 64, 128) else 0  # type: ignore[assignment]
+        maps.append(
+            TensorMapPlan(
+                operand=store.operand,
+                dtype=store.dtype,
+                axes=("n", "m"),
+                box=(elements, WARP_ROWS),
+                smem_swizzle=swizzle,
+            )
+        )
+    order = [operand.name for operand in spec.operands]
+    return tuple(sorted(maps, key=lambda plan: order.index(plan.operand)))
+
+
+def _load_map(spec: KernelSpec, part: Part) -> TensorMapPlan:
+    operand = spec.operand(part.operand)
+    rows = part.atom_bytes // (part.atom_elements * operand.dtype.bytes)
+    return TensorMapPlan(
+        operand=operand.name,
+        dtype=operand.dtype,
+        axes=(operand.inner, operand.outer),
+        box=(part.atom_elements, rows // part.shared),
+        smem_swizzle=0 if operand.dtype == DType.F32 else 128,
+    )
+
+
+def _params(spec: KernelSpec, rings: tuple[RingPlan, ...], store: StorePlan) -> tuple[Param, ...]:
+    """Tensor maps first (64-byte aligned), then pointers with their strides, scalars, extents: no padding between."""
+    mapped = [plan.operand for plan in _tensor_maps(spec, rings, store)]
+    maps = [Param(name=name, kind="tensor_map", operand=name) for name in mapped]
+    wide: list[Param] = []
+    scalars: list[Param] = []
+    for operand in spec.operands:
+        if operand.is_scalar:
+            scalars.append(Param(name=operand.name, kind="scalar", operand=operand.name, dtype=operand.dtype))
+        elif operand.name not in mapped:
+            wide.append(Param(name=operand.name, kind="pointer", operand=operand.name, dtype=operand.dtype))
+            if len(operand.box) == 2:
+                wide.append(Param(name=f"{operand.name}_stride", kind="stride", operand=operand.name))
+    extents = [Param(name=axis, kind="extent") for axis in ("m", "n", "k")]
+    return (*maps, *wide, *scalars, *extents)

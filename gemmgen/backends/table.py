@@ -1,0 +1,61 @@
+"""A plan as a table of about a dozen lines: what reviewers read and what golden files hold."""
+
+from __future__ import annotations
+
+from gemmgen.ir import Plan, RingPlan, RolePlan
+
+
+def table(plan: Plan) -> str:
+    """The plan in plain text, ending with a newline."""
+    lines = [f"{plan.name}: {plan.threads} threads, {plan.shared_bytes} B smem, {plan.ctas_per_sm} CTA an SM, {plan.arch}"]
+    for ring in plan.rings:
+        lines += _ring_lines(plan, ring)
+    lines += [_role_line(role) for role in plan.roles]
+    mma = plan.mma
+    promoted = f", promoted by {mma.sfa} x {mma.sfb} every {plan.tile.k} of k" if mma.sfa else ""
+    lines.append(
+        f"  mma        {mma.instruction} x {mma.steps * mma.units} a slot, {mma.accumulators} accumulators{promoted}, unroll {mma.unroll}"
+    )
+    lines.append("  epilogue   " + " -> ".join(entry.step.kind for entry in plan.epilogue) + f"   {_store(plan)}")
+    cluster = f", cluster {plan.cluster.m}x{plan.cluster.n}" if plan.cluster.size > 1 else ""
+    launch = ", programmatic launch" if plan.programmatic_launch else ""
+    tile = plan.tile
+    lines.append(
+        f"  grid       {plan.schedule.kind}, tiles of {tile.m}x{tile.n}x{tile.k}, raster {plan.schedule.raster_group}{cluster}{launch}"
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _ring_lines(plan: Plan, ring: RingPlan) -> list[str]:
+    barriers = ""
+    if ring.turns == "k":
+        barriers = (
+            f"   full@{ring.full} ({ring.full_count} + {ring.tx_bytes} tx)   empty@{ring.empty} ({ring.empty_count})"
+        )
+    lines = [f"  ring {ring.name:<5} {ring.slots} x {ring.slot_bytes} B{barriers}"]
+    boxes = {entry.operand: entry for entry in plan.tensor_maps}
+    for part in ring.parts:
+        if ring.turns == "store" or part.copy_by == "tma":
+            entry = boxes[part.operand]
+            times = f"{part.atoms} x " if part.atoms > 1 else ""
+            swizzle = f", {entry.smem_swizzle} B smem_swizzle" if entry.smem_swizzle else ""
+            shared = f", 1/{part.shared} multicast" if part.shared > 1 else ""
+            text = f"{times}box {entry.box[0]} x {entry.box[1]} {entry.dtype}{swizzle}{shared}"
+        else:
+            text = f"{part.count} scales by lanes, one per {part.step}"
+        lines.append(f"    {part.operand:<8} @{part.offset:<7} {text}")
+    return lines
+
+
+def _role_line(role: RolePlan) -> str:
+    warps = f"warps {role.first_warp}-{role.first_warp + role.warps - 1}"
+    registers = f"regs {role.registers}" if role.registers else "regs -"
+    arrow = "->" if role.kind == "tma_load" else "<-"
+    return f"  role {role.name:<5} {warps:<11} {registers:<9} {role.kind} {arrow} {role.ring}"
+
+
+def _store(plan: Plan) -> str:
+    store = plan.store
+    if store.through is None:
+        return f"direct {store.dtype}"
+    return f"{store.dtype} by TMA, {store.slots} buffers of 16 x {store.row_bytes} B a warp"

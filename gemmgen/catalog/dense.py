@@ -1,0 +1,136 @@
+"""Dense GEMMs for Hopper: pure functions from the choices a caller has to the specs we ship."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemmgen.ir import (
+    Arch,
+    BlockScale,
+    Cast,
+    Cluster,
+    DType,
+    KernelSpec,
+    Operand,
+    Persistent,
+    Residual,
+    Ring,
+    Role,
+    Step,
+    Store,
+    Tile,
+    TmaLoad,
+    Wgmma,
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a CTA works on its tile: extents, warpgroups, instruction width, unrolling, staging, cluster."""
+
+    m: int
+    n: int
+    groups: int = 2
+    width: int | None = None
+    unroll: int = 4
+    staging: int = 2
+    slots: int | None = None
+    cluster: tuple[int, int] = (1, 1)
+    ctas_per_sm: int = 1
+    k_bytes: int = 128
+
+    @property
+    def label(self) -> str:
+        """Part of the kernel's name."""
+        cluster = f"_c{self.cluster[0]}{self.cluster[1]}" if self.cluster != (1, 1) else ""
+        return f"{self.m}x{self.n}{cluster}"
+
+
+REGISTERS = {1: (40, 232), 2: (40, 232), 3: (32, 160)}
+"""setmaxnreg of producer and consumers by the number of consumer warpgroups: 65,536 registers an SM, shared out."""
+
+
+def fp8_gemm_nt(
+    shape: Shape,
+    d: DType = DType.BF16,
+    residual: bool = False,
+    sfa_major: str = "m",
+    sfb_columns: int = 128,
+    direct_store: bool = False,
+    programmatic_launch: bool = False,
+) -> KernelSpec:
+    """D[m, n] = (A[m, k] * sfa) . (B[n, k] * sfb)^T (+ C): e4m3 with fp32 scales per 1x128 of A and 128x128 or 1x128 of B."""
+    sfb_axis = "n" if sfb_columns == 1 else f"n/{sfb_columns}"
+    operands = [
+        Operand(name="a", dtype=DType.E4M3, box=("m", "k")),
+        Operand(name="sfa", dtype=DType.F32, box=("m", "k/128"), major=sfa_major),
+        Operand(name="b", dtype=DType.E4M3, box=("n", "k")),
+        Operand(name="sfb", dtype=DType.F32, box=(sfb_axis, "k/128"), major="n" if sfb_columns == 1 and sfa_major == "m" else "k"),
+    ]
+    scales = "" if sfb_columns == 128 else "_1d1d"
+    plain = "" if sfa_major == "m" else "_ksf"
+    name = f"sm90_fp8_gemm_nt{scales}{plain}"
+    body = Wgmma(drains="ab", promote=BlockScale(a="sfa", b="sfb"), width=shape.width, unroll=shape.unroll)
+    return _dense(name, operands, ("a", "b", "sfa", "sfb"), body, shape, 128, d, residual, direct_store, programmatic_launch)
+
+
+def bf16_gemm(
+    layout: str,
+    shape: Shape,
+    d: DType = DType.BF16,
+    residual: bool = False,
+    direct_store: bool = False,
+    programmatic_launch: bool = False,
+) -> KernelSpec:
+    """D = A . B^T (+ C) in bf16 with fp32 sums. ``layout`` is nt, nn, tn or tt: A as [m, k] (n) or [k, m] (t), B as [k, n] (n) or [n, k] (t)."""
+    a_major = "k" if layout[0] == "n" else "m"
+    b_major = "k" if layout[1] == "t" else "n"
+    operands = [
+        Operand(name="a", dtype=DType.BF16, box=("m", "k"), major=a_major),
+        Operand(name="b", dtype=DType.BF16, box=("n", "k"), major=b_major),
+    ]
+    body = Wgmma(drains="ab", width=shape.width, unroll=shape.unroll)
+    name = f"sm90_bf16_gemm_{layout}"
+    k = shape.k_bytes // 2
+    return _dense(name, operands, ("a", "b"), body, shape, k, d, residual, direct_store, programmatic_launch)
+
+
+def _dense(
+    name: str,
+    operands: list[Operand],
+    holds: tuple[str, ...],
+    body: Wgmma,
+    shape: Shape,
+    k: int,
+    d: DType,
+    residual: bool,
+    direct_store: bool,
+    programmatic_launch: bool,
+) -> KernelSpec:
+    rings = [Ring(name="ab", slots=shape.slots, holds=holds)]
+    epilogue: list[Step] = []
+    if residual:
+        operands = [*operands, Operand(name="c", dtype=d, box=("m", "n"))]
+        epilogue.append(Residual(matrix="c"))
+    epilogue.append(Cast(to=d))
+    if not direct_store:
+        rings.append(Ring(name="cd", slots=shape.staging, holds=("d",), turns="store"))
+    epilogue.append(Store(to="d", through=None if direct_store else "cd"))
+    marks = (f"_{d}", "_c" if residual else "", "_direct" if direct_store else "", "_pdl" if programmatic_launch else "")
+    producer, consumer = REGISTERS[shape.groups] if shape.ctas_per_sm == 1 else (None, None)
+    load_warps = 4 if shape.ctas_per_sm == 1 else 1
+    math = Role(name="math", warps=4 * shape.groups, registers=consumer, body=body)
+    load = Role(name="load", warps=load_warps, registers=producer, body=TmaLoad(fills="ab"))
+    return KernelSpec(
+        name=f"{name}{''.join(marks)}_{shape.label}",
+        arch=Arch.SM90,
+        tile=Tile(m=shape.m, n=shape.n, k=k),
+        operands=(*operands, Operand(name="d", dtype=d, box=("m", "n"))),
+        rings=tuple(rings),
+        roles=(load, math) if load_warps == 4 else (math, load),
+        epilogue=tuple(epilogue),
+        schedule=Persistent(raster_group=8),
+        cluster=Cluster(m=shape.cluster[0], n=shape.cluster[1]),
+        programmatic_launch=programmatic_launch,
+        ctas_per_sm=shape.ctas_per_sm,
+    )

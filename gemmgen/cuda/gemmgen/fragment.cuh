@@ -1,0 +1,11 @@
+// Where a thread's wgmma accumulators lie in the 64 x N block: register 4j + 2h + e is row h * 8 + fragment_row(),
+// column 8j + e + fragment_col().
+#pragma once
+#include "ptx/special.cuh"
+
+namespace gemmgen {
+
+DEVICE u32 fragment_row() { return ptx::warp_index() % 4 * 16 + ptx::lane_index() / 4; }
+DEVICE u32 fragment_col() { return ptx::lane_index() % 4 * 2; }
+
+}  // namespace gemmgen

@@ -1,0 +1,43 @@
+// Epilogue arithmetic on two neighbouring columns of one row, and bounds-checked reads of the operands it meets.
+#pragma once
+#include "ptx/convert.cuh"
+
+namespace gemmgen {
+
+DEVICE float2 add(float2 x, float2 y) { return make_float2(x.x + y.x, x.y + y.y); }
+DEVICE float2 mul(float2 x, float2 y) { return make_float2(x.x * y.x, x.y * y.y); }
+DEVICE float2 both(float x) { return make_float2(x, x); }
+
+template <class To>
+DEVICE To cast(float2 x);
+template <>
+DEVICE bf16x2 cast<bf16x2>(float2 x) {
+  return ptx::to_bf16x2(x);
+}
+template <>
+DEVICE float2 cast<float2>(float2 x) {
+  return x;
+}
+
+DEVICE float widen(float x) { return x; }
+DEVICE float widen(bf16 x) { return ptx::to_float(x); }
+
+// Element `at`, or 0 past the end.
+template <class T>
+DEVICE float load(const T* from, u64 at, u64 end) {
+  return at < end ? widen(from[at]) : 0.0f;
+}
+
+// Elements n and n + 1 of a vector along n.
+template <class T>
+DEVICE float2 load_columns(const T* from, u32 n, u32 end) {
+  return make_float2(load(from, n, end), load(from, n + 1, end));
+}
+
+// Columns n and n + 1 of row m of a matrix with `stride` elements between rows.
+template <class T>
+DEVICE float2 load_row(const T* from, u64 stride, u32 m, u32 n, u32 rows, u32 cols) {
+  return m < rows ? load_columns(from + m * stride, n, cols) : both(0.0f);
+}
+
+}  // namespace gemmgen

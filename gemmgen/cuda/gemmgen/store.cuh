@@ -1,0 +1,137 @@
+// From accumulators to global memory, one warp's 16 rows at a time, so that no warp waits for another.
+#pragma once
+#include "gemmgen/fragment.cuh"
+#include "gemmgen/pair.cuh"
+#include "ptx/control.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/tma.cuh"
+
+namespace gemmgen {
+
+// Two neighbours of the output type in registers.
+template <class T>
+struct PairOf;
+template <>
+struct PairOf<bf16> {
+  using type = bf16x2;
+};
+template <>
+struct PairOf<float> {
+  using type = float2;
+};
+
+// Byte offset in a staging buffer of rows ROW_BYTES wide, under the smem_swizzle of that width: 16-byte chunks are
+// exchanged by the low bits of the 128-byte line they lie in.
+template <u32 ROW_BYTES>
+DEVICE u32 staged(u32 row, u32 byte) {
+  const u32 at = row * ROW_BYTES + byte;
+  return at ^ ((at >> 7) % (ROW_BYTES / 16)) << 4;
+}
+
+// Staged through SLOTS buffers of 16 rows x ROW_BYTES a warp and written by TMA, which clips at the matrix's edge.
+template <class T, u32 ROW_BYTES, u32 SLOTS>
+class StagedStore {
+  static constexpr u32 COLS = ROW_BYTES / sizeof(T);
+  static constexpr u32 BUFFER = 16 * ROW_BYTES;
+  const ptx::TensorMap& map_;
+  u32 buffers_;
+  u32 slot_ = 0;
+
+  template <class F>
+  DEVICE void fill(u32 to, const float* acc, u32 m, u32 n, const F& epilogue) {
+    const u32 row = ptx::lane_index() / 4;
+    typename PairOf<T>::type x[COLS / 8][2];
+#pragma unroll
+    for (u32 j = 0; j < COLS / 8; ++j)
+#pragma unroll
+      for (u32 h = 0; h < 2; ++h)
+        x[j][h] = epilogue(make_float2(acc[4 * j + 2 * h], acc[4 * j + 2 * h + 1]), m + row + 8 * h,
+                           n + 8 * j + fragment_col());
+    write(to, x);
+  }
+
+  DEVICE static void write(u32 to, const float2 (&x)[COLS / 8][2]) {
+    const u32 row = ptx::lane_index() / 4;
+#pragma unroll
+    for (u32 j = 0; j < COLS / 8; ++j)
+#pragma unroll
+      for (u32 h = 0; h < 2; ++h)
+        ptx::store_shared(to + staged<ROW_BYTES>(row + 8 * h, (8 * j + fragment_col()) * 4), x[j][h]);
+  }
+
+  DEVICE static void write(u32 to, const bf16x2 (&x)[COLS / 8][2]) {
+    const u32 row = ptx::lane_index() % 16, right = ptx::lane_index() / 16;
+    if constexpr (COLS == 8) {
+      ptx::stmatrix_x2(to + staged<ROW_BYTES>(row, 0), x[0][0].bits, x[0][1].bits);
+    } else {
+#pragma unroll
+      for (u32 j = 0; j < COLS / 8; j += 2)
+        ptx::stmatrix_x4(to + staged<ROW_BYTES>(row, (j + right) * 16), x[j][0].bits, x[j][1].bits, x[j + 1][0].bits,
+                         x[j + 1][1].bits);
+    }
+  }
+
+ public:
+  // `buffers` is the offset of warp 0's staging buffers in dynamic shared memory; `warp` counts within the role.
+  DEVICE StagedStore(const ptx::TensorMap& map, u32 buffers, u32 warp)
+      : map_(map), buffers_(ptx::smem_base() + buffers + warp * SLOTS * BUFFER) {}
+
+  // The warp's 16 rows from row m, columns from n.
+  template <u32 REGS, class F>
+  DEVICE void block(const float (&acc)[REGS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
+#pragma unroll
+    for (u32 col = 0; col < 2 * REGS; col += COLS) {
+      if (m >= rows || n + col >= cols) return;
+      const u32 to = buffers_ + slot_ * BUFFER;
+      if (ptx::lane_index() == 0) ptx::bulk_wait_read<SLOTS - 1>();
+      ptx::sync_warp();
+      fill(to, acc + col / 2, m, n + col, epilogue);
+      ptx::fence_proxy_async();
+      ptx::sync_warp();
+      if (ptx::lane_index() == 0) {
+        ptx::tma_store_2d(map_, n + col, m, to);
+        ptx::bulk_commit();
+      }
+      slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
+    }
+  }
+
+  // Shared memory may not go away while copies still read it.
+  DEVICE void finish() const {
+    if (ptx::lane_index() == 0) ptx::bulk_wait_read<0>();
+  }
+};
+
+// Straight from registers with bounds checks, for outputs whose pitch TMA cannot store to.
+template <class T>
+class DirectStore {
+  T* to_;
+  u64 stride_;
+
+  DEVICE static void put(bf16* to, bf16x2 x, bool second) {
+    to[0].bits = u16(x.bits);
+    if (second) to[1].bits = u16(x.bits >> 16);
+  }
+  DEVICE static void put(float* to, float2 x, bool second) {
+    to[0] = x.x;
+    if (second) to[1] = x.y;
+  }
+
+ public:
+  DEVICE DirectStore(T* to, u64 stride) : to_(to), stride_(stride) {}
+
+  template <u32 REGS, class F>
+  DEVICE void block(const float (&acc)[REGS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
+#pragma unroll
+    for (u32 i = 0; i < REGS; i += 2) {
+      const u32 row = m + ptx::lane_index() / 4 + i % 4 / 2 * 8;
+      const u32 col = n + i / 4 * 8 + fragment_col();
+      if (row >= rows || col >= cols) continue;
+      put(to_ + row * stride_ + col, epilogue(make_float2(acc[i], acc[i + 1]), row, col), col + 1 < cols);
+    }
+  }
+
+  DEVICE void finish() const {}
+};
+
+}  // namespace gemmgen

@@ -1,0 +1,36 @@
+// Register budgets, CTA and cluster barriers, dependent launches.
+#pragma once
+#include "ptx/types.cuh"
+
+namespace ptx {
+
+// setmaxnreg.dec, PTX 8.0, sm_90a: gives registers back to the SM's pool; whole warpgroups only.
+template <u32 COUNT>
+DEVICE void registers_shrink() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+// setmaxnreg.inc, PTX 8.0, sm_90a: waits until the pool has enough.
+template <u32 COUNT>
+DEVICE void registers_grow() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+// bar.sync 0
+DEVICE void sync_cta() { __syncthreads(); }
+
+// bar.warp.sync
+DEVICE void sync_warp() { __syncwarp(); }
+
+// barrier.cluster, PTX 7.8, sm_90
+DEVICE void sync_cluster() {
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
+// griddepcontrol.launch_dependents, PTX 7.8, sm_90: the next kernel in the stream may start.
+DEVICE void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+// griddepcontrol.wait, PTX 7.8, sm_90: the kernels this one depends on have ended and their writes are visible.
+DEVICE void wait_for_prerequisites() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+}  // namespace ptx

@@ -1,0 +1,46 @@
+// Shared-memory loads and stores by 32-bit address, small asynchronous copies, the proxy fence.
+#pragma once
+#include "ptx/types.cuh"
+
+namespace ptx {
+
+// ld.shared.f32
+DEVICE float load_shared(u32 from) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from) : "memory");
+  return x;
+}
+
+// ld.shared.v2.f32
+DEVICE float2 load_shared_pair(u32 from) {
+  float2 x;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(from) : "memory");
+  return x;
+}
+
+// st.shared.v2.f32
+DEVICE void store_shared(u32 to, float2 x) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x.x), "f"(x.y) : "memory");
+}
+
+// stmatrix.x4, PTX 7.8, sm_90: four 8x8 matrices of 16-bit elements; lane l gives the row address of matrix l/8.
+DEVICE void stmatrix_x4(u32 to, u32 r0, u32 r1, u32 r2, u32 r3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(r0), "r"(r1), "r"(r2),
+               "r"(r3)
+               : "memory");
+}
+
+// stmatrix.x2, PTX 7.8, sm_90
+DEVICE void stmatrix_x2(u32 to, u32 r0, u32 r1) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(to), "r"(r0), "r"(r1) : "memory");
+}
+
+// cp.async.ca 4 bytes, PTX 7.0, sm_80
+DEVICE void cp_async_4(u32 to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
+}
+
+// fence.proxy.async.shared::cta, PTX 8.0, sm_90: what ordinary stores wrote, the copy engine may now read.
+DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+}  // namespace ptx

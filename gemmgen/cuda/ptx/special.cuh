@@ -1,0 +1,33 @@
+// Special registers: who am I, where is shared memory.
+#pragma once
+#include "ptx/types.cuh"
+
+extern __shared__ __align__(1024) u8 gemmgen_shared[];
+
+namespace ptx {
+
+DEVICE u32 thread_index() { return threadIdx.x; }
+DEVICE u32 lane_index() { return threadIdx.x % 32; }
+// The same in every lane, told to the compiler by a broadcast.
+DEVICE u32 warp_index() { return __shfl_sync(0xffffffff, threadIdx.x / 32, 0); }
+DEVICE u32 cta_index() { return blockIdx.x; }
+DEVICE u32 cta_count() { return gridDim.x; }
+
+// mov %cluster_ctarank, PTX 7.8, sm_90
+DEVICE u32 cluster_rank() {
+  u32 rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+// Dynamic shared memory as the 32-bit address that shared-memory instructions take.
+DEVICE u32 smem_base() { return static_cast<u32>(__cvta_generic_to_shared(gemmgen_shared)); }
+
+// elect.sync, PTX 8.0, sm_90: true in one lane of a converged warp.
+DEVICE bool elect_one() {
+  u32 elected;
+  asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 %0, 1, 0, p; }" : "=r"(elected));
+  return elected != 0;
+}
+
+}  // namespace ptx

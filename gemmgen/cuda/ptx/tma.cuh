@@ -1,0 +1,46 @@
+// The bulk tensor copy engine (TMA).
+#pragma once
+#include "ptx/types.cuh"
+
+namespace ptx {
+
+// prefetch.tensormap, PTX 8.0, sm_90
+DEVICE void prefetch_tensor_map(const TensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(reinterpret_cast<u64>(&map)) : "memory");
+}
+
+// cp.async.bulk.tensor.2d, global to shared, PTX 8.0, sm_90
+DEVICE void tma_load_2d(u32 to, const TensorMap& map, u32 inner, u32 outer, u32 bar) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+      "l"(reinterpret_cast<u64>(&map)), "r"(inner), "r"(outer), "r"(bar)
+      : "memory");
+}
+
+// cp.async.bulk.tensor.2d with multicast, PTX 8.0, sm_90: to the same offset in every CTA of `ctas` (one bit each).
+DEVICE void tma_load_2d_multicast(u32 to, const TensorMap& map, u32 inner, u32 outer, u32 bar, u16 ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+      "l"(reinterpret_cast<u64>(&map)), "r"(inner), "r"(outer), "r"(bar), "h"(ctas)
+      : "memory");
+}
+
+// cp.async.bulk.tensor.2d, shared to global, PTX 8.0, sm_90
+DEVICE void tma_store_2d(const TensorMap& map, u32 inner, u32 outer, u32 from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
+                   reinterpret_cast<u64>(&map)),
+               "r"(inner), "r"(outer), "r"(from)
+               : "memory");
+}
+
+// cp.async.bulk.commit_group, PTX 8.0, sm_90
+DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// cp.async.bulk.wait_group.read, PTX 8.0, sm_90: at most PENDING of this thread's groups still read shared memory.
+template <u32 PENDING>
+DEVICE void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
+}
+
+}  // namespace ptx

@@ -1,0 +1,33 @@
+"""The base of every spec and plan node: frozen, strict pydantic data that round-trips through JSON.
+
+Knows pydantic and nothing of ours.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=96)]
+"""An identifier that is legal in Python, CUDA and file names alike."""
+
+
+class Node(BaseModel):
+    """Immutable data with no unknown fields and no coercion."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def to_json(self) -> str:
+        """Indented JSON with a final newline; ``from_json`` gives an equal node back."""
+        return self.model_dump_json(indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """The node that ``to_json`` wrote; raises ``pydantic.ValidationError`` on anything else."""
+        return cls.model_validate_json(text)
+
+    def replace(self, **changes: Any) -> Self:
+        """A validated copy with some fields changed (pydantic's own ``model_copy`` would skip validation)."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**{**fields, **changes})

@@ -1,0 +1,73 @@
+"""Operands: the global-memory tensors (or host scalars) that a kernel touches, by the problem axes they cover."""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import field_validator, model_validator
+
+from gemmgen.ir.dtype import DType
+from gemmgen.ir.node import Name, Node
+
+_AXIS = re.compile(r"^([mnk])(?:/([1-9][0-9]*))?$")
+
+
+def split_axis(axis: str) -> tuple[str, int]:
+    """``"k/128"`` is axis ``k`` at one element per 128: ``("k", 128)``; ``"m"`` is ``("m", 1)``."""
+    match = _AXIS.match(axis)
+    if match is None:
+        raise ValueError(f"axis {axis!r} is not m, n or k, nor one of them divided by a whole number such as 'k/128'")
+    return match[1], int(match[2] or 1)
+
+
+class Operand(Node):
+    """A tensor in global memory, or a host scalar when ``box`` is empty.
+
+    ``box`` names the problem axes from the outermost logical dimension to the innermost, ``("m", "k")`` say;
+    ``"k/128"`` has one element per 128 of k, rounded up. ``major`` is the axis that is contiguous in memory,
+    the last one unless said otherwise. An ``optional`` operand may be left out of a call.
+    """
+
+    name: Name
+    dtype: DType
+    box: tuple[str, ...]
+    major: str | None = None
+    optional: bool = False
+
+    @field_validator("box")
+    @classmethod
+    def _axes_are_known(cls, box: tuple[str, ...]) -> tuple[str, ...]:
+        axes = [split_axis(axis)[0] for axis in box]
+        if len(set(axes)) != len(axes):
+            raise ValueError(f"box {box} names a problem axis twice")
+        if len(box) > 2:
+            raise ValueError(f"box {box} has {len(box)} axes; an operand covers at most 2")
+        return box
+
+    @model_validator(mode="after")
+    def _major_is_an_axis(self) -> Operand:
+        if self.major is not None and self.major not in [split_axis(axis)[0] for axis in self.box]:
+            raise ValueError(f"operand {self.name!r}: major {self.major!r} is not an axis of box {self.box}")
+        return self
+
+    @property
+    def inner(self) -> str:
+        """The contiguous axis as written in ``box``."""
+        if not self.box:
+            raise ValueError(f"operand {self.name!r} is a scalar: it has no contiguous axis")
+        return next((axis for axis in self.box if split_axis(axis)[0] == self.major), self.box[-1])
+
+    @property
+    def outer(self) -> str:
+        """The strided axis as written in ``box`` (two-dimensional operands)."""
+        return next(axis for axis in self.box if axis != self.inner)
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether the operand is passed by value."""
+        return not self.box
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The problem axes covered, without divisors."""
+        return tuple(split_axis(axis)[0] for axis in self.box)

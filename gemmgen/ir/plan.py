@@ -1,0 +1,179 @@
+"""Plan: a spec with every number decided. Templates and launchers read it; nobody writes one by hand."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gemmgen.ir.dtype import Arch, DType
+from gemmgen.ir.node import Name, Node
+from gemmgen.ir.operand import Operand
+from gemmgen.ir.schedule import Cluster, Schedule, Tile
+from gemmgen.ir.steps import Step
+
+
+class TensorMapPlan(Node):
+    """How one operand is described to the copy engine: box extents (innermost first) and the axes they walk."""
+
+    operand: Name
+    dtype: DType
+    axes: tuple[str, ...]
+    box: tuple[int, ...]
+    smem_swizzle: Literal[0, 32, 64, 128]
+
+
+class Part(Node):
+    """One operand's place in a ring. ``copy`` says who brings it: TMA, or lanes of the producer warp.
+
+    ``offset`` is slot 0's address from the start of dynamic shared memory, ``bytes`` the distance to the next slot.
+    A TMA part is ``atoms`` boxes of ``atom_bytes``, ``atom_elements`` apart along the contiguous axis; ``shared``
+    CTAs of the cluster each fetch that fraction of a box and multicast it.
+    """
+
+    operand: Name
+    copy_by: Literal["tma", "lanes"]
+    offset: int
+    bytes: int
+    inner_axis: str
+    outer_axis: str
+    atoms: int = 1
+    atom_bytes: int = 0
+    atom_elements: int = 0
+    shared: int = 1
+    count: int = 0
+    """Elements that lanes copy."""
+    step: int = 1
+    """Columns or rows of the problem from one copied element to the next."""
+    per: int = 1
+    """Problem elements one stored element stands for, along the axis that lanes walk."""
+
+
+class RingPlan(Node):
+    """A ring with addresses, barriers and transaction bytes."""
+
+    name: Name
+    slots: int
+    parts: tuple[Part, ...]
+    turns: Literal["k", "store"]
+    full: int = 0
+    full_count: int = 0
+    empty: int = 0
+    empty_count: int = 0
+    tx_bytes: int = 0
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes all parts of one slot take."""
+        return sum(part.bytes for part in self.parts)
+
+    def part(self, operand: str) -> Part:
+        """The part that holds an operand."""
+        return next(part for part in self.parts if part.operand == operand)
+
+
+class RolePlan(Node):
+    """A role's warps and registers."""
+
+    name: Name
+    kind: Literal["tma_load", "wgmma"]
+    ring: Name
+    first_warp: int
+    warps: int
+    registers: int | None
+
+
+class MmaPlan(Node):
+    """The matrix instruction and how a warpgroup's share of the tile is cut into units of one instruction shape."""
+
+    instruction: str
+    width: int
+    step_k: int
+    steps: int
+    groups: int
+    row_blocks: int
+    col_blocks: int
+    a: Name
+    b: Name
+    a_major: Literal["k", "mn"]
+    b_major: Literal["k", "mn"]
+    sfa: Name | None = None
+    sfb: Name | None = None
+    sfb_per_column: bool = False
+    sfb_columns: int = 0
+    unroll: int = 1
+
+    @property
+    def units(self) -> int:
+        """Accumulator blocks of one warpgroup."""
+        return self.row_blocks * self.col_blocks
+
+    @property
+    def accumulators(self) -> int:
+        """fp32 registers a thread holds for the tile."""
+        return self.units * self.width // 2
+
+
+class StepPlan(Node):
+    """An epilogue step with its operands' shapes resolved: ``along`` is how its operand broadcasts."""
+
+    step: Step
+    along: Literal["scalar", "m", "n", "matrix", "none"]
+    optional: bool = False
+
+
+class StorePlan(Node):
+    """Where and how the output is written; ``row_bytes`` is the width of one staged chunk."""
+
+    operand: Name
+    dtype: DType
+    through: Name | None
+    row_bytes: int = 0
+    slots: int = 0
+
+
+class Param(Node):
+    """One field of the kernel's parameter struct, in order."""
+
+    name: Name
+    kind: Literal["tensor_map", "pointer", "stride", "scalar", "extent"]
+    operand: Name | None = None
+    dtype: DType | None = None
+
+
+class Plan(Node):
+    """Everything the template and the launcher need, and nothing they would have to compute."""
+
+    name: Name
+    arch: Arch
+    spec_digest: str
+    tile: Tile
+    cluster: Cluster
+    threads: int
+    ctas_per_sm: int
+    shared_bytes: int
+    rings: tuple[RingPlan, ...]
+    roles: tuple[RolePlan, ...]
+    mma: MmaPlan
+    epilogue: tuple[StepPlan, ...]
+    store: StorePlan
+    schedule: Schedule
+    programmatic_launch: bool
+    tensor_maps: tuple[TensorMapPlan, ...]
+    params: tuple[Param, ...]
+    operands: tuple[Operand, ...]
+
+    def operand(self, name: str) -> Operand:
+        """The operand of that name."""
+        return next(operand for operand in self.operands if operand.name == name)
+
+    def ring(self, name: str) -> RingPlan:
+        """The ring of that name."""
+        return next(ring for ring in self.rings if ring.name == name)
+
+    def role(self, name: str) -> RolePlan:
+        """The role of that name."""
+        return next(role for role in self.roles if role.name == name)
+
+    @property
+    def mainloop(self) -> RingPlan:
+        """The ring that the multiplying role drains."""
+        return next(ring for ring in self.rings if ring.turns == "k")

@@ -1,0 +1,66 @@
+"""Rings and roles: who fills which circular buffer, who drains it, and with which body."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gemmgen.ir.node import Name, Node
+
+
+class Ring(Node):
+    """A circular buffer between the role that fills it and the role that drains it.
+
+    ``slots=None`` asks for as many as fit. ``turns`` says when a slot is handed on: every K block, or every
+    store of an output tile (a ``store`` ring is drained by bulk groups of the copy engine, not by barriers).
+    """
+
+    name: Name
+    holds: tuple[Name, ...] = Field(min_length=1)
+    slots: Annotated[int, Field(ge=1, le=32)] | None = None
+    space: Literal["smem"] = "smem"
+    turns: Literal["k", "store"] = "k"
+
+
+class BlockScale(Node):
+    """Scaling between K blocks: partial sums times the scales of A's rows and B's columns, added in fp32."""
+
+    a: Name
+    b: Name
+
+
+class TmaLoad(Node):
+    """Producer: one thread copies boxes by TMA; lanes copy what TMA cannot (scales with an odd pitch)."""
+
+    kind: Literal["tma_load"] = "tma_load"
+    fills: Name
+
+
+class Wgmma(Node):
+    """Consumer: warpgroups multiply out of shared memory into registers, then run the epilogue.
+
+    ``width`` is the n of the instruction (the whole tile unless given); ``unroll`` copies of the K loop's body
+    let the compiler test the next slot while the present one is summed. ``promote`` sums K blocks in fp32
+    after scaling; without it the tensor core accumulates.
+    """
+
+    kind: Literal["wgmma"] = "wgmma"
+    drains: Name
+    a: Name = "a"
+    b: Name = "b"
+    promote: BlockScale | None = None
+    width: Annotated[int, Field(ge=8, le=256, multiple_of=8)] | None = None
+    unroll: Annotated[int, Field(ge=1, le=16)] = 1
+
+
+Body = Annotated[TmaLoad | Wgmma, Field(discriminator="kind")]
+
+
+class Role(Node):
+    """A set of warps running one body. ``registers`` is the ``setmaxnreg`` request, none if left out."""
+
+    name: Name
+    warps: Annotated[int, Field(ge=1, le=32)]
+    body: Body
+    registers: Annotated[int, Field(ge=24, le=256, multiple_of=8)] | None = None

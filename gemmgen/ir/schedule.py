@@ -1,0 +1,48 @@
+"""Schedules: how output tiles reach CTAs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gemmgen.ir.node import Node
+
+
+class Tile(Node):
+    """Extent of the output tile of one CTA and of a K block, in elements."""
+
+    m: Annotated[int, Field(ge=8, le=512)]
+    n: Annotated[int, Field(ge=8, le=256, multiple_of=8)]
+    k: Annotated[int, Field(ge=16, le=512)]
+
+
+class Cluster(Node):
+    """CTAs launched together. Along m they share B's tile by multicast, along n they share A's."""
+
+    m: Annotated[int, Field(ge=1, le=2)] = 1
+    n: Annotated[int, Field(ge=1, le=2)] = 1
+
+    @property
+    def size(self) -> int:
+        return self.m * self.n
+
+
+class OneTile(Node):
+    """One CTA per output tile; the grid is the number of tiles."""
+
+    kind: Literal["one_tile"] = "one_tile"
+    raster_group: Annotated[int, Field(ge=1)] = 8
+
+
+class Persistent(Node):
+    """As many CTAs as are resident at once, each walking tiles ``gridDim`` apart.
+
+    ``raster_group`` tile rows are walked together, column by column, so that neighbours in time share L2.
+    """
+
+    kind: Literal["persistent"] = "persistent"
+    raster_group: Annotated[int, Field(ge=1)] = 8
+
+
+Schedule = Annotated[OneTile | Persistent, Field(discriminator="kind")]

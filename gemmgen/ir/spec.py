@@ -1,0 +1,168 @@
+"""KernelSpec: what an author writes. Validators check that the parts fit together, whatever the architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, TypeVar
+
+from pydantic import Field, model_validator
+
+from gemmgen.ir.dtype import Arch
+from gemmgen.ir.node import Name, Node
+from gemmgen.ir.operand import Operand
+from gemmgen.ir.roles import Ring, Role, TmaLoad, Wgmma
+from gemmgen.ir.schedule import Cluster, Persistent, Schedule, Tile
+from gemmgen.ir.steps import Bias, Cast, Residual, Scale, Step, Store
+
+_T = TypeVar("_T", Operand, Ring)
+
+
+class KernelSpec(Node):
+    """A GEMM-shaped pipeline: operands, rings between roles, an epilogue chain, a schedule.
+
+    ``programmatic_launch`` lets the kernel start before the one ahead of it in the stream has ended; it waits
+    for that one's memory before it reads or writes any. ``ctas_per_sm`` is how many CTAs one SM should hold.
+    """
+
+    name: Name
+    arch: Arch
+    tile: Tile
+    operands: tuple[Operand, ...]
+    rings: tuple[Ring, ...]
+    roles: tuple[Role, ...]
+    epilogue: tuple[Step, ...]
+    schedule: Schedule = Persistent()
+    cluster: Cluster = Cluster()
+    programmatic_launch: bool = False
+    ctas_per_sm: Annotated[int, Field(ge=1, le=4)] = 1
+
+    def operand(self, name: str) -> Operand:
+        """The operand of that name; raises ``ValueError`` that lists the known ones."""
+        return _named(self.operands, name, "operand", self.name)
+
+    def ring(self, name: str) -> Ring:
+        """The ring of that name; raises ``ValueError`` that lists the known ones."""
+        return _named(self.rings, name, "ring", self.name)
+
+    @property
+    def load(self) -> Role:
+        """The role that fills the mainloop's ring."""
+        return next(role for role in self.roles if isinstance(role.body, TmaLoad))
+
+    @property
+    def math(self) -> Role:
+        """The role that multiplies."""
+        return next(role for role in self.roles if isinstance(role.body, Wgmma))
+
+    @property
+    def output(self) -> Operand:
+        """The operand that the epilogue stores to."""
+        return self.operand(_store(self).to)
+
+    @model_validator(mode="after")
+    def _check(self) -> KernelSpec:
+        for check in (_names_are_unique, _roles_are_complete, _rings_are_joined, _operands_are_used, _chain_is_typed):
+            check(self)
+        return self
+
+
+def _named(items: Iterable[_T], name: str, what: str, spec: str) -> _T:
+    for item in items:
+        if item.name == name:
+            return item
+    known = ", ".join(repr(item.name) for item in items) or "none"
+    raise ValueError(f"spec {spec!r} names {what} {name!r}, which it does not define; it defines {known}")
+
+
+def _store(spec: KernelSpec) -> Store:
+    last = spec.epilogue[-1] if spec.epilogue else None
+    if not isinstance(last, Store):
+        raise ValueError(f"spec {spec.name!r}: the epilogue must end with a store; add Store(to=...)")
+    return last
+
+
+def _names_are_unique(spec: KernelSpec) -> None:
+    for what, items in (("operands", spec.operands), ("rings", spec.rings), ("roles", spec.roles)):
+        names = [item.name for item in items]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"spec {spec.name!r}: {what} define {name!r} twice; rename one")
+
+
+def _roles_are_complete(spec: KernelSpec) -> None:
+    for body, what in ((TmaLoad, "TmaLoad"), (Wgmma, "Wgmma")):
+        count = sum(isinstance(role.body, body) for role in spec.roles)
+        if count != 1:
+            raise ValueError(f"spec {spec.name!r} has {count} roles with body {what}; it needs exactly 1")
+
+
+def _rings_are_joined(spec: KernelSpec) -> None:
+    filled, drained = spec.load.body, spec.math.body
+    assert isinstance(filled, TmaLoad) and isinstance(drained, Wgmma)
+    if filled.fills != drained.drains:
+        raise ValueError(
+            f"role {spec.load.name!r} fills ring {filled.fills!r} but role {spec.math.name!r} drains "
+            f"{drained.drains!r}; they must name the same ring"
+        )
+    ring = spec.ring(filled.fills)
+    needed = [drained.a, drained.b]
+    if drained.promote is not None:
+        needed += [drained.promote.a, drained.promote.b]
+    missing = [name for name in needed if name not in ring.holds]
+    if missing:
+        raise ValueError(f"ring {ring.name!r} holds {ring.holds}, but role {spec.math.name!r} needs {missing} from it")
+    for ring in spec.rings:
+        for name in ring.holds:
+            spec.operand(name)
+
+
+def _operands_are_used(spec: KernelSpec) -> None:
+    _store(spec)
+    used = {name for ring in spec.rings for name in ring.holds}
+    for step in spec.epilogue:
+        for name in step.operands:
+            spec.operand(name)
+            used.add(name)
+    idle = [operand.name for operand in spec.operands if operand.name not in used]
+    if idle:
+        raise ValueError(f"spec {spec.name!r}: no ring holds and no step names operand {idle[0]!r}; remove or use it")
+
+
+def _chain_is_typed(spec: KernelSpec) -> None:
+    stored = None
+    for index, step in enumerate(spec.epilogue):
+        where = f"spec {spec.name!r}, epilogue[{index}]"
+        if stored is not None and not isinstance(step, Store):
+            raise ValueError(f"{where}: {step.kind} comes after a cast; only a store may follow it")
+        if isinstance(step, Store) and index != len(spec.epilogue) - 1:
+            raise ValueError(f"{where}: a store must be the last step")
+        if isinstance(step, Cast):
+            stored = step.to
+        _step_operands_fit(spec, step, where)
+    store, output = _store(spec), spec.output
+    if (stored or output.dtype) != output.dtype:
+        raise ValueError(f"the epilogue casts to {stored} but operand {store.to!r} holds {output.dtype}")
+    if stored is None and output.dtype != "f32":
+        raise ValueError(f"operand {store.to!r} holds {output.dtype}; add Cast(to={output.dtype!r}) before the store")
+
+
+def _step_operands_fit(spec: KernelSpec, step: Step, where: str) -> None:
+    if isinstance(step, Scale | Bias):
+        operand = spec.operand(step.operands[0])
+        allowed = ((), ("m",), ("n",)) if isinstance(step, Scale) else (("m",), ("n",))
+        if operand.box not in allowed:
+            raise ValueError(f"{where}: {step.kind} by {operand.name!r} with box {operand.box}; allowed are {allowed}")
+    if isinstance(step, Residual):
+        if spec.operand(step.matrix).box != ("m", "n"):
+            raise ValueError(f"{where}: residual {step.matrix!r} must have box ('m', 'n')")
+        if step.beta is not None and not spec.operand(step.beta).is_scalar:
+            raise ValueError(f"{where}: beta {step.beta!r} must be a host scalar, an operand with an empty box")
+    if isinstance(step, Store):
+        if spec.operand(step.to).box != ("m", "n"):
+            raise ValueError(f"{where}: store to {step.to!r} needs box ('m', 'n')")
+        if step.through is not None:
+            ring = spec.ring(step.through)
+            if ring.turns != "store" or ring.holds != (step.to,):
+                raise ValueError(
+                    f"{where}: ring {ring.name!r} must have turns='store' and hold ({step.to!r},) to stage this store"
+                )

@@ -1,0 +1,110 @@
+"""The argument block: a plan and the call's tensors become the bytes of the kernel's parameter struct, and the grid.
+
+Knows plans, not torch and not the driver: addresses come in as integers and tensor maps through an encoder, so that
+a GPU and the simulator are handed the same block.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from gemmgen.ir import DType, Operand, Param, Plan, TensorMapPlan, split_axis
+
+TENSOR_MAP_BYTES = 128
+TMA_DTYPES = {DType.E4M3: "u8", DType.BF16: "bf16", DType.F32: "f32"}
+
+
+class Encoder(Protocol):
+    """Describes a tensor to the copy engine; see ``gemmgen.sim.encode_tensor_map``."""
+
+    def __call__(
+        self,
+        dtype: str,
+        address: int,
+        dims: tuple[int, ...],
+        strides: tuple[int, ...],
+        box: tuple[int, ...],
+        element_strides: tuple[int, ...],
+        swizzle: int,
+    ) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class TensorView:
+    """Where a tensor lies: byte address, and per dimension of the operand's box its extent and stride in elements."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One call: extents of m, n and k, the tensors by operand name, the host scalars by name."""
+
+    sizes: Mapping[str, int]
+    tensors: Mapping[str, TensorView]
+    scalars: Mapping[str, float]
+
+
+def extent(axis: str, sizes: Mapping[str, int]) -> int:
+    """Elements along an axis as written in a box: ``"k/128"`` is k divided by 128, rounded up."""
+    name, divisor = split_axis(axis)
+    return -(-sizes[name] // divisor)
+
+
+def expected_shape(operand: Operand, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape an operand must have for a problem of these sizes."""
+    return tuple(extent(axis, sizes) for axis in operand.box)
+
+
+def grid_size(plan: Plan, sizes: Mapping[str, int], sms: int) -> int:
+    """CTAs to launch: every tile its own, or as many as are resident at once; whole clusters either way."""
+    cluster = plan.cluster
+    rows = -(-sizes["m"] // (plan.tile.m * cluster.m))
+    cols = -(-sizes["n"] // (plan.tile.n * cluster.n))
+    units = rows * cols
+    if units > 2**32 - 1:
+        raise ValueError(f"m={sizes['m']}, n={sizes['n']}: {units} tiles are more than 2^32 - 1; split the problem")
+    if plan.schedule.kind == "persistent":
+        units = min(units, max(1, sms * plan.ctas_per_sm // cluster.size))
+    return units * cluster.size
+
+
+def pack(plan: Plan, problem: Problem, encode: Encoder) -> bytes:
+    """The parameter struct, field by field in the plan's order; every field is naturally aligned by that order."""
+    return b"".join(_field(plan, param, problem, encode) for param in plan.params)
+
+
+def _field(plan: Plan, param: Param, problem: Problem, encode: Encoder) -> bytes:
+    if param.kind == "extent":
+        return struct.pack("<I", problem.sizes[param.name])
+    assert param.operand is not None
+    if param.kind == "scalar":
+        return struct.pack("<f", problem.scalars[param.operand])
+    view = problem.tensors[param.operand]
+    if param.kind == "pointer":
+        return struct.pack("<Q", view.address)
+    operand = plan.operand(param.operand)
+    if param.kind == "stride":
+        return struct.pack("<Q", view.strides[operand.box.index(operand.outer)])
+    entry = next(entry for entry in plan.tensor_maps if entry.operand == param.operand)
+    return tensor_map(operand, entry, problem, plan.store.operand, encode)
+
+
+def tensor_map(operand: Operand, entry: TensorMapPlan, problem: Problem, output: str, encode: Encoder) -> bytes:
+    """One operand's tensor map. With k = 0 the kernel reads no operand, so any legal map does: the output's memory."""
+    view, size = problem.tensors[operand.name], operand.dtype.bytes
+    inner, outer = (operand.box.index(axis) for axis in entry.axes)
+    dims = (extent(entry.axes[0], problem.sizes), extent(entry.axes[1], problem.sizes))
+    pitch, address = view.strides[outer] * size, view.address
+    if 0 in dims:
+        dims, pitch, address = (16 // size, 1), 16, problem.tensors[output].address // 16 * 16
+    if dims[1] == 1:
+        pitch = -(-dims[0] * size // 16) * 16
+    return encode(
+        TMA_DTYPES[operand.dtype], address, dims, (pitch,), entry.box, (1, 1), entry.smem_swizzle
+    )
