@@ -238,8 +238,11 @@ def default_directory() -> Path | None:
         return Path(asked).absolute()
     from platformdirs import user_cache_path
 
-    path = user_cache_path("gemmgen")
-    return path if path.is_absolute() else None  # "~/.cache" stays as it is when neither HOME nor a user entry exists
+    try:
+        path = user_cache_path("gemmgen")
+    except RuntimeError:  # neither HOME nor an entry in the user database; older releases answer "~/.cache" instead
+        return None
+    return path if path.is_absolute() else None
 
 
 _default: MemoryCache | None = None

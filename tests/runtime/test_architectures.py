@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 import pytest
 
@@ -11,7 +11,7 @@ from gemmgen.runtime.architectures import ARCHITECTURES, check_nvrtc, resolve
 from gemmgen.runtime.errors import UnsupportedArchitecture
 
 
-class Arch(str, Enum):
+class Arch(StrEnum):
     SM100 = "sm100"
 
 
