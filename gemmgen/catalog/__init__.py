@@ -1,0 +1,58 @@
+"""The specs we ship, by operator family. Data and small pure functions; where you go to add a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from gemmgen.catalog.dense import Shape, bf16_gemm, fp8_gemm_nt
+from gemmgen.catalog.shapes import BF16_SHAPES, DIRECT_SHAPES, FP8_SHAPES, GENERAL_SHAPES
+from gemmgen.ir import DType, KernelSpec
+
+BF16_LAYOUTS = ("nt", "nn", "tn", "tt")
+OUTPUTS = (DType.BF16, DType.F32)
+
+
+def fp8_shapes(d: DType, residual: bool, sfa_major: str, sfb_columns: int, direct_store: bool) -> tuple[Shape, ...]:
+    """The tiles ``fp8_gemm_nt`` ships with for these choices."""
+    if direct_store:
+        return DIRECT_SHAPES
+    common = (d, residual, sfa_major, sfb_columns) == (DType.BF16, False, "m", 128)
+    return FP8_SHAPES if common else GENERAL_SHAPES
+
+
+def bf16_shapes(layout: str, d: DType, residual: bool, direct_store: bool) -> tuple[Shape, ...]:
+    """The tiles ``bf16_gemm_{layout}`` ships with for these choices."""
+    if direct_store:
+        return DIRECT_SHAPES
+    common = (layout, d, residual) == ("nt", DType.BF16, False)
+    return BF16_SHAPES if common else GENERAL_SHAPES
+
+
+@cache
+def specs() -> dict[str, KernelSpec]:
+    """Every shipped spec by name, in a fixed order."""
+    return {spec.name: spec for spec in (*_fp8(), *_bf16())}
+
+
+def _fp8() -> Iterator[KernelSpec]:
+    for sfb_columns in (128, 1):
+        for sfa_major in ("m", "k"):
+            for d in OUTPUTS:
+                for residual in (False, True):
+                    for direct in (False, True):
+                        choices = (d, residual, sfa_major, sfb_columns, direct)
+                        for shape in fp8_shapes(*choices):
+                            yield fp8_gemm_nt(shape, *choices)
+
+
+def _bf16() -> Iterator[KernelSpec]:
+    for layout in BF16_LAYOUTS:
+        for d in OUTPUTS:
+            for residual in (False, True):
+                for direct in (False, True):
+                    for shape in bf16_shapes(layout, d, residual, direct):
+                        yield bf16_gemm(layout, shape, d, residual, direct)
+
+
+__all__ = ["BF16_LAYOUTS", "OUTPUTS", "Shape", "bf16_gemm", "bf16_shapes", "fp8_gemm_nt", "fp8_shapes", "specs"]
