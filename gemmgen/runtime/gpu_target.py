@@ -128,7 +128,7 @@ class GpuTarget:
         strides: Sequence[int],
         box: Sequence[int],
         element_strides: Sequence[int] | None = None,
-        swizzle: str = "none",
+        swizzle: str | int = "none",
         interleave: str = "none",
         oob_fill: str = "zero",
     ) -> bytes:

@@ -61,7 +61,7 @@ class Target(Protocol):
         strides: Sequence[int],
         box: Sequence[int],
         element_strides: Sequence[int] | None = None,
-        swizzle: str = "none",
+        swizzle: str | int = "none",
         interleave: str = "none",
         oob_fill: str = "zero",
     ) -> bytes:

@@ -21,7 +21,7 @@ from gemmgen.runtime.compiler import cached_ptx
 from gemmgen.runtime.errors import DeviceError
 from gemmgen.runtime.kernel_text import Grid, KernelText
 from gemmgen.runtime.simulation import Simulation
-from gemmgen.runtime.tensor_maps import element_name
+from gemmgen.runtime.tensor_maps import element_name, swizzle_name
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,20 @@ class SimTarget:
         strides: Sequence[int],
         box: Sequence[int],
         element_strides: Sequence[int] | None = None,
-        swizzle: str = "none",
+        swizzle: str | int = "none",
         interleave: str = "none",
         oob_fill: str = "zero",
     ) -> bytes:
         return sim.encode_tensor_map(
-            element_name(dtype), address, dims, strides, box, element_strides, swizzle, interleave, oob_fill
+            element_name(dtype),
+            address,
+            dims,
+            strides,
+            box,
+            element_strides,
+            swizzle_name(swizzle),
+            interleave,
+            oob_fill,
         )
 
     def load(self, text: KernelText) -> SimKernel:

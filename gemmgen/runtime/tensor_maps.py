@@ -40,10 +40,18 @@ class TensorMapEncoder(Protocol):
         strides: Sequence[int],
         box: Sequence[int],
         element_strides: Sequence[int] | None = None,
-        swizzle: str = "none",
+        swizzle: str | int = "none",
         interleave: str = "none",
         oob_fill: str = "zero",
     ) -> bytes: ...
+
+
+def swizzle_name(swizzle: str | int) -> str:
+    """The name of a shared-memory swizzle, from its name or from its span in bytes (0 for none)."""
+    name = {0: "none", 32: "32b", 64: "64b", 128: "128b"}.get(swizzle) if isinstance(swizzle, int) else swizzle
+    if name not in SWIZZLES:
+        raise ValueError(f"swizzle: {swizzle!r} is unknown; use one of {', '.join(SWIZZLES)} or 0, 32, 64, 128")
+    return name
 
 
 def element_name(dtype: str) -> str:
