@@ -32,7 +32,10 @@ _FILE_DIRECTIVE = re.compile(r'^(\s*\.file\s+\d+\s+")([^"]*)"', re.MULTILINE)
 
 @dataclass(frozen=True)
 class Compiled:
-    """What NVRTC made of one source; `resources` has a row per kernel and is empty for PTX."""
+    """What NVRTC made of one source; `resources` has a row per kernel and is empty for PTX.
+
+    `seconds` is what the compilation took, also when this was read back from the cache.
+    """
 
     kind: Kind
     code: bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -115,6 +116,28 @@ def test_a_compile_error_can_cross_a_process_boundary() -> None:
 def test_non_ascii_text_compiles() -> None:
     source = '// spec: größe\nextern "C" __global__ void k(int* p) { *p = 1; }\n'
     assert ".entry k" in nvrtc.compile_ptx(source, "sm90", "größe.cu").text
+
+
+def test_a_package_in_an_awkward_directory_compiles_its_headers(tmp_path: Path) -> None:
+    place = tmp_path / 'it\'s a "größe" of $HOME -I; dir'
+    shutil.copytree(Path(nvrtc.__file__).parents[1], place / "gemmgen", ignore=shutil.ignore_patterns("__pycache__"))
+    for path in [place, *place.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    script = """
+import gemmgen.runtime.nvrtc as nvrtc
+from gemmgen.runtime.headers import package_headers
+assert "größe" in nvrtc.__file__
+first = package_headers()[0][0]
+print(nvrtc.compile_ptx(f'#include <{first}>\\nextern "C" __global__ void k(int* p) { *p = 1; }', "sm90", "k.cu").text)
+""".replace("{ *p = 1; }", "{{ *p = 1; }}")
+    environment = {**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    for folder in [place, *place.rglob("*")]:
+        if folder.is_dir():
+            folder.chmod(0o755)
+    assert ".entry k" in done.stdout, done.stderr
 
 
 def _without_nvidia_wheels(folder: Path) -> Path:

@@ -15,6 +15,7 @@ from gemmgen.runtime.errors import DeviceError
 from gemmgen.runtime.kernel_text import KernelText
 from gemmgen.runtime.sim_target import SimTarget, storage_bytes
 from gemmgen.runtime.simulation import SCHEDULES, simulate
+from gemmgen.sim.schedule import MODES
 
 
 @pytest.fixture
@@ -94,3 +95,7 @@ def test_the_simulated_gpu_has_the_asked_shape() -> None:
     with simulate("sm90", sms=6):
         target = targets.current_target(torch.device("cpu"))
     assert (target.family, target.sms, target.current_stream()) == ("sm90", 6, 0)
+
+
+def test_the_schedules_users_may_name_are_the_simulators() -> None:
+    assert sorted(SCHEDULES) == sorted(MODES)
