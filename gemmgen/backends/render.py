@@ -45,8 +45,9 @@ def _view(plan: Plan) -> dict[str, Any]:
         "budget": "" if plan.ctas_per_sm == 1 else f", {plan.ctas_per_sm} CTAs an SM",
         "clustered": plan.cluster.size > 1,
         "params": [_param_line(param, plan.store.operand) for param in plan.params],
-        "tma_lines": [_tma_line(plan, ring, part) for part in ring.parts if part.copy_by == "tma"],
-        "lane_parts": [_lane_part(plan, ring, part) for part in ring.parts if part.copy_by == "lanes"],
+        "slots": {role: _slot(ring, name) for role, name in _multiplied(plan).items()},
+        "box_parts": [_box_part(plan, ring, part) for part in ring.parts if part.copy_by == "tma"],
+        "lane_parts": [_lane_part(ring, part) for part in ring.parts if part.copy_by == "lanes"],
         "a_layout": _layout(mma.a_major, plan.tile.m, plan.tile.k),
         "b_layout": _layout(mma.b_major, plan.tile.n, plan.tile.k),
         "mma_call": MMA_CALLS[dtype],
@@ -77,31 +78,41 @@ def _layout(major: str, rows: int, k: int) -> str:
     return f"gemmgen::KMajor<{rows}>" if major == "k" else f"gemmgen::MnMajor<{k}>"
 
 
-def _slot(ring: RingPlan, part: Part) -> str:
-    name = part.operand.upper()
-    return f"ptx::smem_base() + {ring.name}::{name} + at.slot * {ring.name}::{name}_BYTES"
+def _multiplied(plan: Plan) -> dict[str, str]:
+    mma = plan.mma
+    names = {"a": mma.a, "b": mma.b, "sfa": mma.sfa, "sfb": mma.sfb}
+    return {role: name for role, name in names.items() if name is not None}
+
+
+def _slot(ring: RingPlan, operand: str) -> str:
+    name = f"{ring.name}::{operand.upper()}"
+    return f"{name}, {name}_BYTES"
 
 
 def _coordinate(axis: str, tile_k: int) -> str:
     return {"m": "tile.m()", "n": "tile.n()", "k": "kb * TILE_K", f"k/{tile_k}": "kb"}[axis]
 
 
-def _tma_line(plan: Plan, ring: RingPlan, part: Part) -> str:
+def _box_part(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
     inner, outer = (_coordinate(axis, plan.tile.k) for axis in entry.axes)
     rows = entry.box[1] * part.shared
     shape = f"{part.atoms}, {part.atom_bytes}, {part.atom_elements}, {rows}, {part.shared}"
-    return f"gemmgen::load_tile<{shape}>({_slot(ring, part)}, p.{part.operand}, {inner}, {outer}, full);"
+    return {"operand": part.operand, "slot": _slot(ring, part.operand), "shape": shape, "inner": inner, "outer": outer}
 
 
-def _lane_part(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str | int]:
-    walk, along_k = (f"p.{part.operand}_stride", "kb") if part.inner_axis == "k" else ("1", f"kb * p.{part.operand}_stride")
-    axis = part.outer_axis
-    line = (
-        f"gemmgen::gather_scales<{part.count}, {part.step}, {part.per}>({_slot(ring, part)}, "
-        f"p.{part.operand} + {along_k}, {walk}, tile.{axis}(), p.{axis});"
-    )
-    return {"operand": part.operand, "axis": axis, "step": part.step, "line": line}
+def _lane_part(ring: RingPlan, part: Part) -> dict[str, str | int]:
+    pitch = f"p.{part.operand}_stride"
+    k_contiguous = part.inner_axis == "k"
+    return {
+        "operand": part.operand,
+        "slot": _slot(ring, part.operand),
+        "shape": f"{part.count}, {part.step}, {part.per}",
+        "along_k": "kb" if k_contiguous else f"kb * {pitch}",
+        "stride": pitch if k_contiguous else "1",
+        "axis": part.outer_axis,
+        "step": part.step,
+    }
 
 
 def _store_line(plan: Plan, first_warp: int) -> str:

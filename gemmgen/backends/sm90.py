@@ -177,6 +177,10 @@ def _mainloop_ring(spec: KernelSpec, roles: tuple[RolePlan, ...], mma: MmaPlan) 
     parts = [_part(spec, mma, spec.operand(name)) for name in ring.holds]
     parts.sort(key=lambda part: part.bytes % 1024 != 0)
     lanes = any(part.copy_by == "lanes" for part in parts)
+    if lanes and spec.load.warps < 2:
+        raise ValueError(
+            f"role {spec.load.name!r} has 1 warp; one copies boxes and another gathers scales, so give it 2"
+        )
     math_warps = next(role.warps for role in roles if role.kind == "wgmma")
     return Footprint(
         name=ring.name,

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from functools import cache
 
 from gemmgen.catalog.dense import Shape, bf16_gemm, fp8_gemm_nt
-from gemmgen.catalog.shapes import BF16_SHAPES, DIRECT_SHAPES, FP8_SHAPES, GENERAL_SHAPES
+from gemmgen.catalog.shapes import (
+    BF16_GENERAL_SHAPES,
+    BF16_SHAPES,
+    DIRECT_SHAPES,
+    FP8_GENERAL_SHAPES,
+    FP8_SHAPES,
+)
 from gemmgen.ir import DType, KernelSpec
 
 BF16_LAYOUTS = ("nt", "nn", "tn", "tt")
@@ -18,7 +24,7 @@ def fp8_shapes(d: DType, residual: bool, sfa_major: str, sfb_columns: int, direc
     if direct_store:
         return DIRECT_SHAPES
     common = (d, residual, sfa_major, sfb_columns) == (DType.BF16, False, "m", 128)
-    return FP8_SHAPES if common else GENERAL_SHAPES
+    return FP8_SHAPES if common else FP8_GENERAL_SHAPES
 
 
 def bf16_shapes(layout: str, d: DType, residual: bool, direct_store: bool) -> tuple[Shape, ...]:
@@ -26,7 +32,7 @@ def bf16_shapes(layout: str, d: DType, residual: bool, direct_store: bool) -> tu
     if direct_store:
         return DIRECT_SHAPES
     common = (layout, d, residual) == ("nt", DType.BF16, False)
-    return BF16_SHAPES if common else GENERAL_SHAPES
+    return BF16_SHAPES if common else BF16_GENERAL_SHAPES
 
 
 @cache

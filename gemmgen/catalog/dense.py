@@ -43,7 +43,8 @@ class Shape:
     def label(self) -> str:
         """Part of the kernel's name."""
         cluster = f"_c{self.cluster[0]}{self.cluster[1]}" if self.cluster != (1, 1) else ""
-        return f"{self.m}x{self.n}{cluster}"
+        pair = f"_x{self.ctas_per_sm}" if self.ctas_per_sm > 1 else ""
+        return f"{self.m}x{self.n}{cluster}{pair}"
 
 
 REGISTERS = {1: (40, 232), 2: (40, 232), 3: (32, 160)}
@@ -118,7 +119,7 @@ def _dense(
     epilogue.append(Store(to="d", through=None if direct_store else "cd"))
     marks = (f"_{d}", "_c" if residual else "", "_direct" if direct_store else "", "_pdl" if programmatic_launch else "")
     producer, consumer = REGISTERS[shape.groups] if shape.ctas_per_sm == 1 else (None, None)
-    load_warps = 4 if shape.ctas_per_sm == 1 else 1
+    load_warps = 4 if shape.ctas_per_sm == 1 else 2
     math = Role(name="math", warps=4 * shape.groups, registers=consumer, body=body)
     load = Role(name="load", warps=load_warps, registers=producer, body=TmaLoad(fills="ab"))
     return KernelSpec(

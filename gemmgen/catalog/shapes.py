@@ -5,40 +5,50 @@ from __future__ import annotations
 from gemmgen.catalog.dense import Shape
 
 FP8_SHAPES = (
-    Shape(64, 16, groups=1),
+    Shape(64, 16, groups=1, unroll=8),
     Shape(64, 32, groups=1),
+    Shape(64, 64, groups=1, ctas_per_sm=2),
     Shape(64, 64, groups=1),
     Shape(64, 128, groups=1),
+    Shape(128, 16, unroll=8),
     Shape(128, 32),
     Shape(128, 64),
-    Shape(128, 128),
-    Shape(128, 144),
-    Shape(128, 192),
-    Shape(192, 176, groups=3, width=88),
+    Shape(128, 128, unroll=8, staging=4),
+    Shape(128, 144, unroll=8),
+    Shape(128, 176, unroll=8),
+    Shape(128, 192, staging=3),
+    Shape(128, 256, width=128, unroll=8),
     Shape(256, 128, unroll=8),
-    Shape(128, 256, width=128),
-    Shape(128, 128, cluster=(2, 1)),
+    Shape(256, 128, unroll=8, cluster=(2, 1)),
 )
 """For D in bf16, no C, A's scales m-contiguous and B's 128x128: the form inference calls."""
 
 BF16_SHAPES = (
-    Shape(64, 16, groups=1),
+    Shape(64, 16, groups=1, k_bytes=256),
     Shape(64, 32, groups=1),
+    Shape(64, 64, groups=1, ctas_per_sm=2),
     Shape(64, 64, groups=1),
     Shape(64, 128, groups=1),
+    Shape(128, 16),
     Shape(128, 32),
     Shape(128, 64),
     Shape(128, 128),
-    Shape(128, 192),
-    Shape(256, 128),
-    Shape(128, 256),
-    Shape(128, 256, cluster=(2, 1)),
-    Shape(128, 128, cluster=(1, 2)),
+    Shape(128, 144),
+    Shape(128, 192, unroll=1, staging=4),
+    Shape(192, 176, groups=3),
+    Shape(256, 128, unroll=1),
+    Shape(128, 256, unroll=1),
+    Shape(256, 192, staging=1),
+    Shape(128, 256, unroll=1, cluster=(2, 1)),
+    Shape(256, 128, unroll=1, cluster=(1, 2)),
 )
 """For A [m, k] times B [n, k] into bf16 without C."""
 
-GENERAL_SHAPES = (Shape(64, 32, groups=1), Shape(64, 128, groups=1), Shape(128, 128))
-"""For every other combination of layout, output type, C and scale layout."""
+FP8_GENERAL_SHAPES = (Shape(64, 32, groups=1), Shape(64, 128, groups=1), Shape(128, 128))
+"""For every other combination of output type, C and scale layout."""
+
+BF16_GENERAL_SHAPES = (*FP8_GENERAL_SHAPES, Shape(128, 256, unroll=1))
+"""For every other combination of operand layout, output type and C."""
 
 DIRECT_SHAPES = (Shape(64, 128, groups=1),)
 """For outputs whose pitch is no multiple of 16 bytes, which TMA cannot store to."""

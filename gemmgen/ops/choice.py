@@ -1,8 +1,9 @@
 """Which of an operator's shipped tiles serves a problem: a small rule that anybody can work out by hand.
 
-A tile's cost is the time its waves take: the number of waves (tiles over resident CTAs, rounded up) times the time of
-one tile, which is the slower of its products and of the bytes it pulls from L2, per K block, plus a fixed epilogue.
-The smallest cost wins; among equals the one listed first.
+A tile costs, per K block, the slowest of three: its products on the tensor core plus what the math warps do between
+products; its bytes through L2; and the latency of one turn of the ring. Add an epilogue, multiply by the number of
+waves, and never go below the time device memory needs. The cheapest shape wins; among equals the one listed first.
+The constants were fitted to an H100's times for 42 problems (docs/performance.md) and are in cycles and bytes.
 """
 
 from __future__ import annotations
@@ -11,31 +12,41 @@ from collections.abc import Sequence
 
 from gemmgen.catalog import Shape
 
-PRODUCTS_PER_CYCLE = 4096
-"""Rows x columns a tensor core of one SM advances per cycle over 128 bytes of K: 1024 cycles for 256 x 128, over 8."""
-BYTES_PER_CYCLE = 42
-"""L2 to shared memory, one SM, measured on an H100 streaming weights."""
-LATENCY = 1500
-"""Cycles to the first full slot."""
+PRODUCT_ROWS = 32
+"""Rows x columns of the tile over this are the cycles a tensor core needs for 128 bytes of K."""
+BETWEEN_PRODUCTS = {False: 60, True: 200}
+"""Cycles between K blocks without and with promotion."""
+TURN = {False: 180, True: 255}
+"""Cycles of the shortest turn of the ring."""
+L2_BYTES = 70
+"""Bytes a cycle from L2 into one SM."""
+DEVICE_BYTES = 1690
+"""Bytes a cycle from device memory, all SMs together."""
+EPILOGUE = 600
+"""Cycles of an epilogue, beside one for every 16 elements of the tile."""
+SHARED_SM = 1.25
+"""How much longer a tile takes when another CTA works on the same SM."""
+OVERLAP = 0.1
+"""Share of the smaller of compute and memory time that is not hidden by the larger."""
 
 
-def tile_cost(shape: Shape, k_blocks: int) -> float:
-    """Cycles one tile takes on one SM."""
-    rows = max(shape.m, 64)
-    products = rows * shape.n / 32
-    copies = (shape.m + shape.n) * 128 / BYTES_PER_CYCLE
-    overhead = 60 if shape.m * shape.n >= 128 * 192 else 90
-    return k_blocks * (max(products, copies) + overhead) + shape.m * shape.n / 16 + LATENCY
+def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -> float:
+    """Cycles the problem takes with this tile. ``k_bytes`` is k times the bytes of an element of A."""
+    cluster = shape.cluster[0] * shape.cluster[1]
+    units = -(-m // (shape.m * shape.cluster[0])) * -(-n // (shape.n * shape.cluster[1]))
+    tiles = units * cluster
+    waves = -(-units // max(1, sms * shape.ctas_per_sm // cluster))
+    products = shape.m * shape.n / PRODUCT_ROWS + BETWEEN_PRODUCTS[promoted]
+    crowding = 1.0 if tiles * 4 >= 3 * sms else 0.8
+    copies = (shape.m + shape.n) * 128 / L2_BYTES * crowding
+    block = max(products, copies, TURN[promoted])
+    if shape.ctas_per_sm > 1 and tiles > sms:
+        block *= SHARED_SM
+    compute = waves * (-(-k_bytes // 128) * block + EPILOGUE + shape.m * shape.n / 16)
+    memory = ((m + n) * k_bytes + 2 * m * n) / DEVICE_BYTES
+    return max(compute, memory) + OVERLAP * min(compute, memory)
 
 
-def choose(shapes: Sequence[Shape], m: int, n: int, k: int, sms: int) -> Shape:
-    """The shape with the cheapest waves. ``k`` in elements of one byte (double it for bf16)."""
-    k_blocks = -(-k // 128)
-
-    def cost(shape: Shape) -> float:
-        cluster_m, cluster_n = shape.cluster
-        units = -(-m // (shape.m * cluster_m)) * -(-n // (shape.n * cluster_n))
-        waves = -(-units // (sms * shape.ctas_per_sm // (cluster_m * cluster_n)))
-        return waves * tile_cost(shape, k_blocks)
-
-    return min(shapes, key=cost)
+def choose(shapes: Sequence[Shape], m: int, n: int, k_bytes: int, sms: int, promoted: bool = False) -> Shape:
+    """The shape with the smallest cost."""
+    return min(shapes, key=lambda shape: cost(shape, m, n, k_bytes, sms, promoted))
