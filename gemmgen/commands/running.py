@@ -1,0 +1,89 @@
+"""``gemmgen run``: a kernel on random input, on a GPU or the simulator, against the float64 reference."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from dataclasses import dataclass
+
+import torch
+
+from gemmgen.commands.reference import Errors, Operands, compare, random_operands, reference, tolerance
+from gemmgen.commands.targets import Sizes
+from gemmgen.ir import KernelSpec
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run: the result on the CPU, its errors, and what it took."""
+
+    result: torch.Tensor
+    errors: Errors
+    seconds: float
+    wrong: bool
+
+
+def run(spec: KernelSpec, sizes: Sizes, on: str, schedule: str, seed: int) -> None:
+    """Run once and report; raises ``ValueError`` when the result is not the reference's up to rounding."""
+    device = _device(on)
+    outcome = execute(spec, sizes, device, schedule, seed)
+    errors = outcome.errors
+    sys.stdout.write(
+        f"kernel     {spec.name}\n"
+        f"problem    m={sizes.m} n={sizes.n} k={sizes.k}, normal random input, seed {seed}\n"
+        f"device     {_describe(device, spec, schedule)}\n"
+        f"seconds    {outcome.seconds:.2f} with compiling and loading\n"
+        f"reference  float64 on the dequantised inputs\n"
+        f"error      {errors.worst_tile:.2e} in the worst 64x64 tile, at most {tolerance(spec):.0e} is rounding\n"
+        f"calc_diff  {errors.calc_diff:.2e}\n"
+        f"result     {'WRONG' if outcome.wrong else 'right'}\n"
+    )
+    if outcome.wrong:
+        raise ValueError(f"{spec.name}: the result is not the reference's; worst tile error {errors.worst_tile:.2e}")
+
+
+def execute(spec: KernelSpec, sizes: Sizes, device: torch.device, schedule: str, seed: int) -> Outcome:
+    """One call of the spec's op on random input."""
+    operands = random_operands(spec, {"m": sizes.m, "n": sizes.n, "k": sizes.k}, seed)
+    expected = reference(spec, operands)
+    started = time.perf_counter()
+    result = _call(spec, operands, device, schedule, seed)
+    seconds = time.perf_counter() - started
+    errors = compare(result, expected)
+    return Outcome(result, errors, seconds, not errors.worst_tile <= tolerance(spec))
+
+
+def _call(spec: KernelSpec, operands: Operands, device: torch.device, schedule: str, seed: int) -> torch.Tensor:
+    import gemmgen
+
+    there = {name: _move(value, device) for name, value in operands.items()}
+    simulated = gemmgen.simulate(spec.arch, schedule=schedule, seed=seed)
+    with simulated if device.type == "cpu" else contextlib.nullcontext():
+        gemmgen.op(spec)(**there)
+    result = there[spec.output.name]
+    assert isinstance(result, torch.Tensor)
+    return result.cpu()
+
+
+def _move(value: torch.Tensor | float, device: torch.device) -> torch.Tensor | float:
+    """The same view of the same storage on another device: pitches are part of what is tested."""
+    if not isinstance(value, torch.Tensor) or device.type == "cpu":
+        return value
+    moved = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
+    return moved.copy_(value)
+
+
+def _device(on: str) -> torch.device:
+    if on == "gpu" and not torch.cuda.is_available():
+        raise RuntimeError(
+            "--on gpu: torch finds no CUDA device; use --on sim, or install torch with CUDA on a GPU machine"
+        )
+    use_gpu = on == "gpu" or (on == "auto" and torch.cuda.is_available())
+    return torch.device("cuda", torch.cuda.current_device()) if use_gpu else torch.device("cpu")
+
+
+def _describe(device: torch.device, spec: KernelSpec, schedule: str) -> str:
+    if device.type == "cuda":
+        return f"GPU, {torch.cuda.get_device_name(device)}"
+    return f"simulator of {spec.arch}, schedule {schedule} (it executes the PTX that NVRTC made)"

@@ -1,0 +1,102 @@
+"""TARGET on the command line: a catalog name, an op name with an architecture, or FILE.py:VARIABLE, becomes a spec.
+
+Knows the catalog and, for op names, the rule by which ops choose; it compiles and launches nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gemmgen import catalog
+from gemmgen.commands.edit import edit
+from gemmgen.generate.operators import OPERATORS, kernels_of
+from gemmgen.ir import Arch, KernelSpec
+
+SMS = {Arch.SM90: 132}
+"""Streaming multiprocessors that the choice of a kernel assumes when no device is asked."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The problem that picks a kernel when TARGET is an op name."""
+
+    m: int = 4096
+    n: int = 4096
+    k: int = 7168
+
+
+def resolve(target: str, arch: str, sizes: Sizes, assignments: Iterable[str] = ()) -> KernelSpec:
+    """The spec that a target means, with ``--set`` edits applied."""
+    return edit(_find(target, arch, sizes), assignments)
+
+
+def _find(target: str, arch: str, sizes: Sizes) -> KernelSpec:
+    if ".py:" in target:
+        return _load_variable(*target.rsplit(":", 1))
+    if target in catalog.specs():
+        return catalog.specs()[target]
+    if target in OPERATORS:
+        return _choose(target, architecture(arch), sizes)
+    known = [*OPERATORS, *catalog.specs()]
+    close = difflib.get_close_matches(target, known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(close)}?" if close else "`gemmgen list` shows what there is"
+    raise ValueError(f"target {target!r} is no catalog kernel, no op and no FILE.py:VARIABLE; {hint}")
+
+
+def several(targets: Sequence[str], every: bool, arch: str | None) -> list[KernelSpec]:
+    """The specs of ``gemmgen compile``: those named (an op name means all its kernels), or the whole catalog."""
+    if every == bool(targets):
+        raise ValueError("name targets or say --all, one of the two; `gemmgen list` shows what there is")
+    chosen = list(catalog.specs().values()) if every else [spec for name in targets for spec in _all_of(name)]
+    wanted = architecture(arch) if arch else None
+    found = [spec for spec in chosen if wanted in (None, spec.arch)]
+    if not found:
+        raise ValueError(f"no target is a kernel for {wanted}; `gemmgen list` shows what there is")
+    return found
+
+
+def _all_of(target: str) -> list[KernelSpec]:
+    if target in OPERATORS:
+        return [spec for arch in Arch for spec in kernels_of(target, arch)]
+    return [_find(target, "sm90", Sizes())]
+
+
+def architecture(text: str) -> Arch:
+    """The architecture by its name in specs."""
+    try:
+        return Arch(text)
+    except ValueError:
+        raise ValueError(f"--arch {text!r} has no backend; use {' or '.join(Arch)}") from None
+
+
+def _choose(op: str, arch: Arch, sizes: Sizes) -> KernelSpec:
+    """The kernel the op would take for these sizes with its defaults: D in bf16, no C."""
+    from gemmgen.ops.choice import choose
+
+    if not kernels_of(op, arch):
+        raise ValueError(f"op {op!r} has no kernel for {arch}; `gemmgen list` shows what there is")
+    family = OPERATORS[op]
+    shape = choose(family.shapes(), sizes.m, sizes.n, sizes.k * family.element_bytes, SMS[arch])
+    return family.spec(shape)
+
+
+def _load_variable(file: str, variable: str) -> KernelSpec:
+    path = Path(file)
+    if not path.is_file():
+        raise FileNotFoundError(f"target {file}:{variable}: there is no file {file}")
+    found = importlib.util.spec_from_file_location(f"gemmgen_target_{path.stem}", path)
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[found.name] = module
+    found.loader.exec_module(module)
+    value = getattr(module, variable, None)
+    if isinstance(value, KernelSpec):
+        return value
+    specs = [name for name, item in vars(module).items() if isinstance(item, KernelSpec)]
+    there = f"the KernelSpecs there are {', '.join(specs)}" if specs else "the file defines none"
+    raise ValueError(f"target {file}:{variable}: {variable!r} is no KernelSpec; {there}")
