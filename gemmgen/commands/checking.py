@@ -1,4 +1,4 @@
-"""``gemmgen check``: everything that can be said of a spec without a GPU, in one table each for compiling and simulating."""
+"""``gemmgen check``: what can be said of a spec without a GPU, a table for compiling and one for simulating."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ Operands = dict[str, torch.Tensor | float]
 
 @dataclass(frozen=True)
 class Errors:
-    """How far a result is from the reference: the worst tile's relative error, and the global cosine-like difference."""
+    """How far a result is from the reference: the worst tile's relative error, and the field's global difference."""
 
     worst_tile: float
     calc_diff: float
@@ -138,10 +138,7 @@ def _lay_out(values: torch.Tensor, operand: Operand) -> torch.Tensor:
     inner = operand.box.index(operand.inner)
     step = max(1, 16 // values.element_size())
     pitch = max(-(-values.shape[inner] // step) * step, step)
-    storage = torch.zeros(
-        max(values.shape[1 - inner], 1), pitch, dtype=torch.uint8 if values.element_size() == 1 else values.dtype
-    )
-    storage = storage.view(values.dtype)
+    storage = torch.zeros(max(values.shape[1 - inner], 1), pitch, dtype=values.dtype)
     view = storage[: values.shape[1 - inner], : values.shape[inner]]
     view = view if inner == 1 else view.T
     view.copy_(values)

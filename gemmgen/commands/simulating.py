@@ -64,10 +64,8 @@ def run_entry(file: Path, launch: Launch) -> None:
     for path, buffer in saves:
         np.save(path, buffer)
     rate = report.warp_instructions / max(report.seconds, 1e-9)
-    done = (
-        f"{launch.entry}: {report.warp_instructions} warp instructions in {report.seconds:.2f} s ({rate:,.0f} a second)"
-    )
-    sys.stdout.write(done + "\n")
+    done = f"{report.warp_instructions} warp instructions in {report.seconds:.2f} s, {rate:,.0f} a second"
+    sys.stdout.write(f"{launch.entry}: {done}\n")
 
 
 def extents(text: str, option: str) -> tuple[int, ...]:
@@ -88,9 +86,8 @@ def _param(gpu: sim.Gpu, index: int, text: str, buffers: dict[int, npt.NDArray[n
     elif kind in FORMATS and separator:
         return struct.pack(f"<{FORMATS[kind]}", _number(index, kind, value))
     else:
-        raise ValueError(
-            f"--param {index} {text!r}: write FILE.npy, zeros:BYTES, or one of {', '.join(FORMATS)} as u32:7"
-        )
+        scalars = ", ".join(FORMATS)
+        raise ValueError(f"--param {index} {text!r}: write FILE.npy, zeros:BYTES, or u32:7 (likewise {scalars})")
     buffers[index] = array
     return struct.pack("<Q", gpu.map(array, name=f"param{index}"))
 

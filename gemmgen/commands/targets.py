@@ -81,7 +81,7 @@ def _choose(op: str, arch: Arch, sizes: Sizes) -> KernelSpec:
     if not kernels_of(op, arch):
         raise ValueError(f"op {op!r} has no kernel for {arch}; `gemmgen list` shows what there is")
     family = OPERATORS[op]
-    shape = choose(family.shapes(), sizes.m, sizes.n, sizes.k * family.element_bytes, SMS[arch])
+    shape = choose(family.shapes(), sizes.m, sizes.n, sizes.k * family.element_bytes, SMS[arch], family.promoted)
     return family.spec(shape)
 
 

@@ -22,6 +22,7 @@ class Operator:
     summary: str
     parameters: dict[str, str]
     element_bytes: int
+    promoted: bool
     shapes: Callable[[], tuple[Shape, ...]]
     spec: Callable[[Shape], KernelSpec]
 
@@ -48,10 +49,11 @@ def _fp8() -> Operator:
         summary="D[M, N] = C[M, N] + (A[M, K] * sfa) @ (B[N, K] * sfb)^T in e4m3, promoted to fp32 every 128 of K.",
         parameters={
             "a": "(data, scale): e4m3 [M, K] with K contiguous; fp32 [M, ceil(K / 128)], plain or M-contiguous.",
-            "b": "(data, scale): e4m3 [N, K] with K contiguous; fp32 [ceil(N / 128), ceil(K / 128)] or [N, ceil(K / 128)].",
+            "b": "(data, scale): e4m3 [N, K] with K contiguous; fp32 [ceil(N / 128) or N, ceil(K / 128)].",
             **_OUTPUT,
         },
         element_bytes=1,
+        promoted=True,
         shapes=partial(catalog.fp8_shapes, DType.BF16, False, "m", 128, False),
         spec=catalog.fp8_gemm_nt,
     )
@@ -71,6 +73,7 @@ def _bf16(layout: str) -> Operator:
             **_OUTPUT,
         },
         element_bytes=2,
+        promoted=False,
         shapes=partial(catalog.bf16_shapes, layout, DType.BF16, False, False),
         spec=partial(catalog.bf16_gemm, layout),
     )
