@@ -45,7 +45,8 @@ def _view(plan: Plan) -> dict[str, Any]:
         "budget": "" if plan.ctas_per_sm == 1 else f", {plan.ctas_per_sm} CTAs an SM",
         "clustered": plan.cluster.size > 1,
         "params": [_param_line(param, plan.store.operand) for param in plan.params],
-        "slots": {role: _slot(ring, name) for role, name in _multiplied(plan).items()},
+        "places": {entry.name: [_place(plan, entry, part) for part in entry.parts] for entry in plan.rings},
+        "places_of": {role: _place_name(ring, name) for role, name in _multiplied(plan).items()},
         "box_parts": [_box_part(plan, ring, part) for part in ring.parts if part.copy_by == "tma"],
         "lane_parts": [_lane_part(ring, part) for part in ring.parts if part.copy_by == "lanes"],
         "a_layout": _layout(mma.a_major, plan.tile.m, plan.tile.k),
@@ -84,9 +85,21 @@ def _multiplied(plan: Plan) -> dict[str, str]:
     return {role: name for role, name in names.items() if name is not None}
 
 
-def _slot(ring: RingPlan, operand: str) -> str:
-    name = f"{ring.name}::{operand.upper()}"
-    return f"{name}, {name}_BYTES"
+def _place_name(ring: RingPlan, operand: str) -> str:
+    return f"{ring.name}::{operand.upper()}"
+
+
+def _place(plan: Plan, ring: RingPlan, part: Part) -> str:
+    """The declaration of an operand's place in a ring's namespace."""
+    name = part.operand.upper()
+    if ring.turns == "store":
+        return f"constexpr u32 {name} = {part.offset};"
+    if part.copy_by == "lanes":
+        return f"using {name} = gemmgen::Gather<{part.offset}, {part.count}, {part.step}, {part.per}>;"
+    entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
+    shape = [part.offset, part.atoms, entry.box[1] * part.shared, entry.box[0], entry.dtype.bytes]
+    shape += [part.shared] if part.shared > 1 else []
+    return f"using {name} = gemmgen::Boxes<{', '.join(map(str, shape))}>;"
 
 
 def _coordinate(axis: str, tile_k: int) -> str:
@@ -96,22 +109,18 @@ def _coordinate(axis: str, tile_k: int) -> str:
 def _box_part(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
     inner, outer = (_coordinate(axis, plan.tile.k) for axis in entry.axes)
-    rows = entry.box[1] * part.shared
-    shape = f"{part.atoms}, {part.atom_bytes}, {part.atom_elements}, {rows}, {part.shared}"
-    return {"operand": part.operand, "slot": _slot(ring, part.operand), "shape": shape, "inner": inner, "outer": outer}
+    return {"operand": part.operand, "place": _place_name(ring, part.operand), "inner": inner, "outer": outer}
 
 
-def _lane_part(ring: RingPlan, part: Part) -> dict[str, str | int]:
+def _lane_part(ring: RingPlan, part: Part) -> dict[str, str]:
     pitch = f"p.{part.operand}_stride"
     k_contiguous = part.inner_axis == "k"
     return {
         "operand": part.operand,
-        "slot": _slot(ring, part.operand),
-        "shape": f"{part.count}, {part.step}, {part.per}",
+        "place": _place_name(ring, part.operand),
         "along_k": "kb" if k_contiguous else f"kb * {pitch}",
         "stride": pitch if k_contiguous else "1",
         "axis": part.outer_axis,
-        "step": part.step,
     }
 
 

@@ -21,12 +21,6 @@ struct Cursor {
 // Address of a slot's barrier in an array of barriers at offset `first` of dynamic shared memory.
 DEVICE u32 bar(u32 first, u32 slot) { return ptx::smem_base() + first + slot * 8; }
 
-// Address of an operand's place in a slot: slot 0 lies at offset FIRST, the next one BYTES further.
-template <u32 FIRST, u32 BYTES>
-DEVICE u32 slot(u32 index) {
-  return ptx::smem_base() + FIRST + index * BYTES;
-}
-
 // One arrival of this warp at the barrier, in every CTA of the cluster that fills the slot.
 template <u32 CLUSTER>
 DEVICE void release(u32 barrier) {
