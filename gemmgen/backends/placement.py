@@ -50,7 +50,9 @@ def place_roles(spec: KernelSpec) -> tuple[RolePlan, ...]:
 def _check_threads(spec: KernelSpec, threads: int) -> None:
     limit = LIMITS[spec.arch].threads_per_cta
     if threads > limit:
-        raise ValueError(f"spec {spec.name!r}: roles need {threads} threads, {spec.arch} allows {limit}; use fewer warps")
+        raise ValueError(
+            f"spec {spec.name!r}: roles need {threads} threads, {spec.arch} allows {limit}; use fewer warps"
+        )
 
 
 def _check_registers(spec: KernelSpec, roles: Sequence[RolePlan]) -> None:

@@ -12,6 +12,7 @@ from typing import Literal
 from gemmgen.backends.limits import LIMITS
 from gemmgen.backends.placement import Footprint, align, place_rings, place_roles
 from gemmgen.ir import (
+    BlockScale,
     DType,
     KernelSpec,
     MmaPlan,
@@ -21,7 +22,7 @@ from gemmgen.ir import (
     Plan,
     RingPlan,
     RolePlan,
-    Scale,
+    Step,
     StepPlan,
     Store,
     StorePlan,
@@ -39,6 +40,15 @@ BLOCK_ROWS = 64
 """One wgmma produces 64 rows."""
 WARP_ROWS = 16
 LANES = 32
+BROADCASTS: dict[tuple[str, ...], Literal["scalar", "m", "n", "matrix"]] = {
+    (): "scalar",
+    ("m",): "m",
+    ("n",): "n",
+    ("m", "n"): "matrix",
+}
+"""How an epilogue operand of each box meets the m by n tile."""
+SWIZZLES: dict[int, Literal[0, 32, 64, 128]] = {16: 0, 32: 32, 64: 64, 128: 128}
+"""The smem_swizzle of staging rows by their width in bytes."""
 
 
 def lower(spec: KernelSpec) -> Plan:
@@ -46,7 +56,7 @@ def lower(spec: KernelSpec) -> Plan:
     _check_cluster(spec)
     roles = place_roles(spec)
     mma = _matrix_instruction(spec, roles)
-    store = _output_path(spec, roles)
+    store = _output_path(spec)
     rings, shared_bytes = place_rings(spec, _mainloop_ring(spec, roles, mma), _staging_ring(spec, store, roles))
     steps = tuple(_step(spec, step) for step in spec.epilogue)
     return Plan(
@@ -74,7 +84,9 @@ def lower(spec: KernelSpec) -> Plan:
 def _check_cluster(spec: KernelSpec) -> None:
     limit = LIMITS[spec.arch].cluster_size
     if spec.cluster.size > limit:
-        raise ValueError(f"cluster {spec.cluster.m}x{spec.cluster.n} has {spec.cluster.size} CTAs; at most {limit} here")
+        raise ValueError(
+            f"cluster {spec.cluster.m}x{spec.cluster.n} has {spec.cluster.size} CTAs; at most {limit} here"
+        )
 
 
 # ---------------------------------------------------------------------------------------------- matrix instruction
@@ -110,9 +122,10 @@ def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPla
         a_major=_major(a, "m"),
         b_major=_major(b, "n"),
         unroll=body.unroll,
-        **_promotion(spec, body),
     )
-    _check_accumulators(spec, mma, body)
+    if body.promote is not None:
+        mma = _promoted(spec, mma, body.promote)
+    _check_accumulators(spec, mma)
     return mma
 
 
@@ -134,10 +147,8 @@ def _major(operand: Operand, axis: str) -> Literal["k", "mn"]:
     return "mn" if operand.inner == axis else "k"
 
 
-def _promotion(spec: KernelSpec, body: Wgmma) -> dict[str, str | bool | int]:
-    if body.promote is None:
-        return {}
-    sfa, sfb = spec.operand(body.promote.a), spec.operand(body.promote.b)
+def _promoted(spec: KernelSpec, mma: MmaPlan, scales: BlockScale) -> MmaPlan:
+    sfa, sfb = spec.operand(scales.a), spec.operand(scales.b)
     for scale in (sfa, sfb):
         if scale.dtype != DType.F32:
             raise ValueError(f"scale operand {scale.name!r} is {scale.dtype}; block scales on sm90 are f32")
@@ -146,7 +157,7 @@ def _promotion(spec: KernelSpec, body: Wgmma) -> dict[str, str | bool | int]:
     if "m" not in sfa.box:
         raise ValueError(f"scale operand {sfa.name!r} has box {sfa.box}; A's scales need one per row: ('m', 'k/...')")
     columns = _columns_per_scale(sfb)
-    return {"sfa": sfa.name, "sfb": sfb.name, "sfb_per_column": columns == 1, "sfb_columns": gcd(columns, spec.tile.n)}
+    return mma.replace(sfa=sfa.name, sfb=sfb.name, sfb_per_column=columns == 1, sfb_columns=gcd(columns, spec.tile.n))
 
 
 def _columns_per_scale(sfb: Operand) -> int:
@@ -157,8 +168,8 @@ def _columns_per_scale(sfb: Operand) -> int:
     raise ValueError(f"scale operand {sfb.name!r} has box {sfb.box}; B's scales need an n axis, such as 'n/128'")
 
 
-def _check_accumulators(spec: KernelSpec, mma: MmaPlan, body: Wgmma) -> None:
-    partial = mma.width // 2 if body.promote else 0
+def _check_accumulators(spec: KernelSpec, mma: MmaPlan) -> None:
+    partial = mma.width // 2 if mma.sfa else 0
     limit = (spec.math.registers or LIMITS[spec.arch].registers_per_thread) - 24
     if mma.accumulators + partial > limit:
         raise ValueError(
@@ -197,7 +208,9 @@ def _part(spec: KernelSpec, mma: MmaPlan, operand: Operand) -> Part:
         return _tile_part(spec, operand)
     if operand.name in (mma.sfa, mma.sfb):
         return _scale_part(spec, mma, operand)
-    raise ValueError(f"ring {spec.load.body!r} holds operand {operand.name!r}, which no role multiplies or scales by")
+    raise ValueError(
+        f"ring {spec.load.body.fills!r} holds operand {operand.name!r}, which no role multiplies or scales by"
+    )
 
 
 def _tile_part(spec: KernelSpec, operand: Operand) -> Part:
@@ -210,7 +223,9 @@ def _tile_part(spec: KernelSpec, operand: Operand) -> Part:
     if rows > 256:
         raise ValueError(f"operand {operand.name!r}: {rows} rows of a box, TMA copies at most 256; use a smaller tile")
     if rows % (8 * shared):
-        raise ValueError(f"operand {operand.name!r}: {rows} rows shared by {shared} CTAs must be a multiple of {8 * shared}")
+        raise ValueError(
+            f"operand {operand.name!r}: {rows} rows shared by {shared} CTAs must be a multiple of {8 * shared}"
+        )
     return Part(
         operand=operand.name,
         copy_by="tma",
@@ -277,7 +292,7 @@ def _staging_ring(spec: KernelSpec, store: StorePlan, roles: tuple[RolePlan, ...
 # ---------------------------------------------------------------------------------------------- epilogue
 
 
-def _output_path(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> StorePlan:
+def _output_path(spec: KernelSpec) -> StorePlan:
     step = spec.epilogue[-1]
     assert isinstance(step, Store)
     output = spec.output
@@ -295,22 +310,8 @@ def _output_path(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> StorePlan:
     )
 
 
-def _step(spec: KernelSpec, step: object) -> StepPlan:
-    names = getattr(step, "operands", ())
-    operand = spec.operand(names[0]) if names else None
-    along: Literal["scalar", "m", "n", "matrix", "none"] = "none"
-    if operand is not None:
-        shapes: dict[tuple[str, ...], Literal["scalar", "m", "n", "matrix"]] = {
-            (): "scalar",
-            ("m",): "m",
-            ("n",): "n",
-            ("m", "n"): "matrix",
-        }
-        along = shapes[operand.box]
-    optional = operand is not None and operand.optional
-    if optional and isinstance(step, Scale) and along == "scalar":
-        raise ValueError(f"operand {names[0]!r} is a scalar; give it a value of 1 rather than making it optional")
-    return StepPlan(step=step, along=along, optional=optional)  # type: ignore[arg-type]
+def _step(spec: KernelSpec, step: Step) -> StepPlan:
+    return StepPlan(step=step, along=BROADCASTS[spec.operand(step.operands[0]).box] if step.operands else "none")
 
 
 # ---------------------------------------------------------------------------------------------- host side
@@ -322,14 +323,13 @@ def _tensor_maps(spec: KernelSpec, rings: tuple[RingPlan, ...], store: StorePlan
     ]
     if store.through is not None:
         elements = store.row_bytes // store.dtype.bytes
-        swizzle: Literal[0, 32, 64, 128] = store.row_bytes if store.row_bytes in (32, 64, 128) else 0  # type: ignore[assignment]
         maps.append(
             TensorMapPlan(
                 operand=store.operand,
                 dtype=store.dtype,
                 axes=("n", "m"),
                 box=(elements, WARP_ROWS),
-                smem_swizzle=swizzle,
+                smem_swizzle=SWIZZLES[store.row_bytes],
             )
         )
     order = [operand.name for operand in spec.operands]

@@ -7,7 +7,9 @@ from gemmgen.ir import Plan, RingPlan, RolePlan
 
 def table(plan: Plan) -> str:
     """The plan in plain text, ending with a newline."""
-    lines = [f"{plan.name}: {plan.threads} threads, {plan.shared_bytes} B smem, {plan.ctas_per_sm} CTA an SM, {plan.arch}"]
+    lines = [
+        f"{plan.name}: {plan.threads} threads, {plan.shared_bytes} B smem, {plan.ctas_per_sm} CTA an SM, {plan.arch}"
+    ]
     for ring in plan.rings:
         lines += _ring_lines(plan, ring)
     lines += [_role_line(role) for role in plan.roles]

@@ -66,13 +66,20 @@ def fp8_gemm_nt(
         Operand(name="a", dtype=DType.E4M3, box=("m", "k")),
         Operand(name="sfa", dtype=DType.F32, box=("m", "k/128"), major=sfa_major),
         Operand(name="b", dtype=DType.E4M3, box=("n", "k")),
-        Operand(name="sfb", dtype=DType.F32, box=(sfb_axis, "k/128"), major="n" if sfb_columns == 1 and sfa_major == "m" else "k"),
+        Operand(
+            name="sfb",
+            dtype=DType.F32,
+            box=(sfb_axis, "k/128"),
+            major="n" if sfb_columns == 1 and sfa_major == "m" else "k",
+        ),
     ]
     scales = "" if sfb_columns == 128 else "_1d1d"
     plain = "" if sfa_major == "m" else "_ksf"
     name = f"sm90_fp8_gemm_nt{scales}{plain}"
     body = Wgmma(drains="ab", promote=BlockScale(a="sfa", b="sfb"), width=shape.width, unroll=shape.unroll)
-    return _dense(name, operands, ("a", "b", "sfa", "sfb"), body, shape, 128, d, residual, direct_store, programmatic_launch)
+    return _dense(
+        name, operands, ("a", "b", "sfa", "sfb"), body, shape, 128, d, residual, direct_store, programmatic_launch
+    )
 
 
 def bf16_gemm(
@@ -117,7 +124,12 @@ def _dense(
     if not direct_store:
         rings.append(Ring(name="cd", slots=shape.staging, holds=("d",), turns="store"))
     epilogue.append(Store(to="d", through=None if direct_store else "cd"))
-    marks = (f"_{d}", "_c" if residual else "", "_direct" if direct_store else "", "_pdl" if programmatic_launch else "")
+    marks = (
+        f"_{d}",
+        "_c" if residual else "",
+        "_direct" if direct_store else "",
+        "_pdl" if programmatic_launch else "",
+    )
     producer, consumer = REGISTERS[shape.groups] if shape.ctas_per_sm == 1 else (None, None)
     load_warps = 4 if shape.ctas_per_sm == 1 else 2
     math = Role(name="math", warps=4 * shape.groups, registers=consumer, body=body)

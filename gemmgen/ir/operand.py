@@ -25,14 +25,13 @@ class Operand(Node):
 
     ``box`` names the problem axes from the outermost logical dimension to the innermost, ``("m", "k")`` say;
     ``"k/128"`` has one element per 128 of k, rounded up. ``major`` is the axis that is contiguous in memory,
-    the last one unless said otherwise. An ``optional`` operand may be left out of a call.
+    the last one unless said otherwise.
     """
 
     name: Name
     dtype: DType
     box: tuple[str, ...]
     major: str | None = None
-    optional: bool = False
 
     @field_validator("box")
     @classmethod

@@ -117,7 +117,6 @@ class StepPlan(Node):
 
     step: Step
     along: Literal["scalar", "m", "n", "matrix", "none"]
-    optional: bool = False
 
 
 class StorePlan(Node):

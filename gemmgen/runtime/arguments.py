@@ -98,13 +98,11 @@ def _field(plan: Plan, param: Param, problem: Problem, encode: Encoder) -> bytes
 def tensor_map(operand: Operand, entry: TensorMapPlan, problem: Problem, output: str, encode: Encoder) -> bytes:
     """One operand's tensor map. With k = 0 the kernel reads no operand, so any legal map does: the output's memory."""
     view, size = problem.tensors[operand.name], operand.dtype.bytes
-    inner, outer = (operand.box.index(axis) for axis in entry.axes)
+    outer = operand.box.index(entry.axes[1])
     dims = (extent(entry.axes[0], problem.sizes), extent(entry.axes[1], problem.sizes))
     pitch, address = view.strides[outer] * size, view.address
     if 0 in dims:
         dims, pitch, address = (16 // size, 1), 16, problem.tensors[output].address // 16 * 16
     if dims[1] == 1:
         pitch = -(-dims[0] * size // 16) * 16
-    return encode(
-        TMA_DTYPES[operand.dtype], address, dims, (pitch,), entry.box, (1, 1), entry.smem_swizzle
-    )
+    return encode(TMA_DTYPES[operand.dtype], address, dims, (pitch,), entry.box, (1, 1), entry.smem_swizzle)
