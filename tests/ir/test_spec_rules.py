@@ -1,0 +1,199 @@
+"""Every rule a spec must keep, by the sentence that says which part breaks it and what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from gemmgen import catalog
+from gemmgen.ir import (
+    Bias,
+    BlockScale,
+    Cast,
+    Cluster,
+    DType,
+    KernelSpec,
+    OneTile,
+    Operand,
+    Persistent,
+    Residual,
+    Ring,
+    Role,
+    Scale,
+    Store,
+    Tile,
+    TmaLoad,
+    Wgmma,
+    split_axis,
+)
+
+SPEC = catalog.fp8_gemm_nt(catalog.Shape(128, 128))
+LOAD, MATH = SPEC.load, SPEC.math
+AB, CD = SPEC.rings
+ALPHA = Operand(name="alpha", dtype=DType.F32, box=())
+BIAS = Operand(name="bias", dtype=DType.BF16, box=("n",))
+MATRIX = Operand(name="c", dtype=DType.BF16, box=("m", "n"))
+
+
+def operands(*extra: Operand, without: str = "", **changes: dict[str, Any]) -> tuple[Operand, ...]:
+    kept = [each.replace(**changes.get(each.name, {})) for each in SPEC.operands if each.name != without]
+    return (*kept, *extra)
+
+
+def math(**changes: Any) -> Role:
+    return MATH.replace(body=MATH.body.replace(**changes))
+
+
+STORE = SPEC.epilogue[-1]
+CAST = Cast(to=DType.BF16)
+
+RULES: dict[str, tuple[dict[str, Any], str]] = {
+    "operand twice": (
+        {"operands": operands(SPEC.operands[0])},
+        "operands define 'a' twice; rename one",
+    ),
+    "ring twice": ({"rings": (AB, CD, CD)}, "rings define 'cd' twice; rename one"),
+    "role twice": (
+        {"roles": (LOAD, MATH.replace(name="load"))},
+        "roles define 'load' twice; rename one",
+    ),
+    "no loader": ({"roles": (MATH,)}, "has 0 roles with body TmaLoad; it needs exactly 1"),
+    "two mathematicians": (
+        {"roles": (LOAD, MATH, MATH.replace(name="more"))},
+        "has 2 roles with body Wgmma; it needs exactly 1",
+    ),
+    "rings apart": (
+        {"roles": (LOAD.replace(body=TmaLoad(fills="cd")), MATH)},
+        "role 'load' fills ring 'cd' but role 'math' drains 'ab'; they must name the same ring",
+    ),
+    "ring unknown": (
+        {"roles": (LOAD.replace(body=TmaLoad(fills="xy")), math(drains="xy"))},
+        "names ring 'xy', which it does not define; it defines 'ab', 'cd'",
+    ),
+    "ring lacks an operand": (
+        {"rings": (AB.replace(holds=("a", "b", "sfa")), CD)},
+        "role 'math' needs ['sfb'] from it",
+    ),
+    "ring holds an unknown operand": (
+        {"rings": (AB.replace(holds=(*AB.holds, "z")), CD)},
+        "names operand 'z', which it does not define",
+    ),
+    "idle operand": ({"operands": operands(BIAS)}, "no ring holds and no step names operand 'bias'; remove or use it"),
+    "no store": ({"epilogue": (CAST,)}, "the epilogue must end with a store; add Store(to=...)"),
+    "empty epilogue": ({"epilogue": ()}, "the epilogue must end with a store; add Store(to=...)"),
+    "step after a cast": (
+        {"operands": operands(BIAS), "epilogue": (CAST, Bias(vector="bias"), STORE)},
+        "epilogue[1]: bias comes after a cast; only a store may follow it",
+    ),
+    "store in the middle": ({"epilogue": (CAST, STORE, STORE)}, "epilogue[1]: a store must be the last step"),
+    "cast to another type": (
+        {"epilogue": (Cast(to=DType.F32), STORE)},
+        "the epilogue casts to f32 but operand 'd' holds bf16",
+    ),
+    "no cast": ({"epilogue": (STORE,)}, "operand 'd' holds bf16; add Cast(to="),
+    "bias of a matrix": (
+        {"operands": operands(MATRIX), "epilogue": (Bias(vector="c"), CAST, STORE)},
+        "epilogue[0]: bias by 'c' with box ('m', 'n'); allowed are (('m',), ('n',))",
+    ),
+    "bias of a scalar": (
+        {"operands": operands(ALPHA), "epilogue": (Bias(vector="alpha"), CAST, STORE)},
+        "bias by 'alpha' with box (); allowed are (('m',), ('n',))",
+    ),
+    "scale by a matrix": (
+        {"operands": operands(MATRIX), "epilogue": (Scale(by="c"), CAST, STORE)},
+        "scale by 'c' with box ('m', 'n'); allowed are ((), ('m',), ('n',))",
+    ),
+    "residual of a vector": (
+        {"operands": operands(BIAS), "epilogue": (Residual(matrix="bias"), CAST, STORE)},
+        "epilogue[0]: residual 'bias' must have box ('m', 'n')",
+    ),
+    "beta of a vector": (
+        {"operands": operands(MATRIX, BIAS), "epilogue": (Residual(matrix="c", beta="bias"), CAST, STORE)},
+        "beta 'bias' must be a host scalar, an operand with an empty box",
+    ),
+    "store to a vector": (
+        {"operands": operands(BIAS), "epilogue": (CAST, Store(to="bias", through="cd"))},
+        "store to 'bias' needs box ('m', 'n')",
+    ),
+    "store through the mainloop": (
+        {"epilogue": (CAST, Store(to="d", through="ab"))},
+        "ring 'ab' must have turns='store' and hold ('d',) to stage this store",
+    ),
+    "step of an unknown operand": (
+        {"epilogue": (Bias(vector="bias"), CAST, STORE)},
+        "names operand 'bias', which it does not define",
+    ),
+    "name": ({"name": "Bad Name"}, "String should match pattern"),
+    "too many CTAs an SM": ({"ctas_per_sm": 5}, "less than or equal to 4"),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_spec_that_breaks_a_rule_is_refused(rule: str) -> None:
+    changes, sentence = RULES[rule]
+    with pytest.raises(ValidationError) as raised:
+        SPEC.replace(**changes)
+    assert sentence in str(raised.value)
+
+
+NODES: dict[str, tuple[Callable[[], object], str]] = {
+    "axis": (lambda: Operand(name="x", dtype=DType.F32, box=("q",)), "axis 'q' is not m, n or k"),
+    "axis twice": (lambda: Operand(name="x", dtype=DType.F32, box=("m", "m/2")), "names a problem axis twice"),
+    "three axes": (lambda: Operand(name="x", dtype=DType.F32, box=("m", "n", "k")), "an operand covers at most 2"),
+    "major": (lambda: Operand(name="x", dtype=DType.F32, box=("m", "n"), major="k"), "major 'k' is not an axis of box"),
+    "empty ring": (lambda: Ring(name="x", holds=()), "at least 1 item"),
+    "slots": (lambda: Ring(name="x", holds=("a",), slots=33), "less than or equal to 32"),
+    "registers": (lambda: LOAD.replace(registers=100), "multiple of 8"),
+    "warps": (lambda: LOAD.replace(warps=0), "greater than or equal to 1"),
+    "tile.m": (lambda: Tile(m=4, n=8, k=64), "greater than or equal to 8"),
+    "tile.n": (lambda: Tile(m=64, n=12, k=64), "multiple of 8"),
+    "tile.k": (lambda: Tile(m=64, n=8, k=1024), "less than or equal to 512"),
+    "cluster": (lambda: Cluster(m=4), "less than or equal to 2"),
+    "raster": (lambda: Persistent(raster_group=0), "greater than or equal to 1"),
+    "width": (lambda: Wgmma(drains="ab", width=12), "multiple of 8"),
+    "unroll": (lambda: Wgmma(drains="ab", unroll=17), "less than or equal to 16"),
+}
+
+
+@pytest.mark.parametrize("rule", NODES)
+def test_a_node_that_breaks_a_rule_is_refused(rule: str) -> None:
+    build, sentence = NODES[rule]
+    with pytest.raises(ValidationError) as raised:
+        build()
+    assert sentence in str(raised.value)
+
+
+def test_a_spec_answers_by_name() -> None:
+    assert SPEC.operand("sfa").inner == "m"
+    assert SPEC.operand("sfb").inner == "k/128"
+    assert SPEC.operand("sfb").outer == "n/128"
+    assert SPEC.ring("cd").holds == ("d",)
+    assert SPEC.output == SPEC.operand("d")
+    assert (SPEC.load.name, SPEC.math.name) == ("load", "math")
+    assert ALPHA.is_scalar and not BIAS.is_scalar
+    with pytest.raises(ValueError, match="is a scalar: it has no contiguous axis"):
+        _ = ALPHA.inner
+    with pytest.raises(ValueError, match="names ring 'zz', which it does not define; it defines 'ab', 'cd'"):
+        SPEC.ring("zz")
+
+
+def test_axes_split_into_name_and_divisor() -> None:
+    assert split_axis("k/128") == ("k", 128)
+    assert split_axis("m") == ("m", 1)
+    for wrong in ("k/0", "k/", "x", "K", "k/-1", ""):
+        with pytest.raises(ValueError, match="is not m, n or k"):
+            split_axis(wrong)
+
+
+def test_one_tile_and_persistent_are_told_apart_by_kind() -> None:
+    spec = SPEC.replace(schedule=OneTile(raster_group=4))
+    again = KernelSpec.from_json(spec.to_json())
+    assert isinstance(again.schedule, OneTile) and again.schedule.raster_group == 4
+    assert isinstance(SPEC.schedule, Persistent)
+
+
+def test_promotion_names_its_scales() -> None:
+    assert MATH.body.promote == BlockScale(a="sfa", b="sfb")
