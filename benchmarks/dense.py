@@ -69,7 +69,8 @@ def main() -> None:
                 rows.append(row)
                 ratio = row["us_write"] / row["cublas_us_write"]
                 print(
-                    f"{kind} {m:5} {n:5} {k:5} {label:12} {row['us_write']:8.1f} us  x{ratio:.3f} of cuBLAS  err {error:.1e}",
+                    f"{kind} {m:5} {n:5} {k:5} {label:12} {row['us_write']:8.1f} us  "
+                    f"x{ratio:.3f} of cuBLAS  err {error:.1e}",
                     flush=True,
                 )
                 write(

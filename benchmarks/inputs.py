@@ -1,4 +1,4 @@
-"""Random inputs and references for benchmarks and accuracy runs, in torch alone, so that nothing of gemmgen judges itself."""
+"""Random inputs and references for benchmarks, in torch alone, so that nothing of gemmgen judges itself."""
 
 from __future__ import annotations
 

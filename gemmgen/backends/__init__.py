@@ -1,4 +1,4 @@
-"""Backends: limits, placement, one ``lower`` per architecture, and ``render``. Knows the ir; no torch, no driver, no files."""
+"""Backends: limits, placement, one ``lower`` per architecture, ``render``. Know the ir; no torch, driver or files."""
 
 from __future__ import annotations
 

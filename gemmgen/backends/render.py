@@ -1,4 +1,7 @@
-"""Render: a plan becomes CUDA text. Everything a template prints is decided here or in the plan; templates only choose and repeat."""
+"""Render: a plan becomes CUDA text.
+
+Everything a template prints is decided here or in the plan; templates only choose and repeat.
+"""
 
 from __future__ import annotations
 

@@ -208,9 +208,7 @@ def _part(spec: KernelSpec, mma: MmaPlan, operand: Operand) -> Part:
         return _tile_part(spec, operand)
     if operand.name in (mma.sfa, mma.sfb):
         return _scale_part(spec, mma, operand)
-    raise ValueError(
-        f"ring {spec.load.body.fills!r} holds operand {operand.name!r}, which no role multiplies or scales by"
-    )
+    raise ValueError(f"role {spec.load.name!r} copies operand {operand.name!r}, which no role multiplies or scales by")
 
 
 def _tile_part(spec: KernelSpec, operand: Operand) -> Part:

@@ -13,18 +13,7 @@ def table(plan: Plan) -> str:
     for ring in plan.rings:
         lines += _ring_lines(plan, ring)
     lines += [_role_line(role) for role in plan.roles]
-    mma = plan.mma
-    promoted = f", promoted by {mma.sfa} x {mma.sfb} every {plan.tile.k} of k" if mma.sfa else ""
-    lines.append(
-        f"  mma        {mma.instruction} x {mma.steps * mma.units} a slot, {mma.accumulators} accumulators{promoted}, unroll {mma.unroll}"
-    )
-    lines.append("  epilogue   " + " -> ".join(entry.step.kind for entry in plan.epilogue) + f"   {_store(plan)}")
-    cluster = f", cluster {plan.cluster.m}x{plan.cluster.n}" if plan.cluster.size > 1 else ""
-    launch = ", programmatic launch" if plan.programmatic_launch else ""
-    tile = plan.tile
-    lines.append(
-        f"  grid       {plan.schedule.kind}, tiles of {tile.m}x{tile.n}x{tile.k}, raster {plan.schedule.raster_group}{cluster}{launch}"
-    )
+    lines += [_mma_line(plan), _epilogue_line(plan), _grid_line(plan)]
     return "\n".join(lines) + "\n"
 
 
@@ -47,6 +36,25 @@ def _ring_lines(plan: Plan, ring: RingPlan) -> list[str]:
             text = f"{part.count} scales by lanes, one per {part.step}"
         lines.append(f"    {part.operand:<8} @{part.offset:<7} {text}")
     return lines
+
+
+def _mma_line(plan: Plan) -> str:
+    mma = plan.mma
+    promoted = f", promoted by {mma.sfa} x {mma.sfb} every {plan.tile.k} of k" if mma.sfa else ""
+    count = f"{mma.steps * mma.units} a slot, {mma.accumulators} accumulators"
+    return f"  mma        {mma.instruction} x {count}{promoted}, unroll {mma.unroll}"
+
+
+def _epilogue_line(plan: Plan) -> str:
+    return "  epilogue   " + " -> ".join(entry.step.kind for entry in plan.epilogue) + f"   {_store(plan)}"
+
+
+def _grid_line(plan: Plan) -> str:
+    tile, schedule = plan.tile, plan.schedule
+    cluster = f", cluster {plan.cluster.m}x{plan.cluster.n}" if plan.cluster.size > 1 else ""
+    launch = ", programmatic launch" if plan.programmatic_launch else ""
+    tiles = f"tiles of {tile.m}x{tile.n}x{tile.k}, raster {schedule.raster_group}"
+    return f"  grid       {schedule.kind}, {tiles}{cluster}{launch}"
 
 
 def _role_line(role: RolePlan) -> str:

@@ -60,7 +60,7 @@ def fp8_gemm_nt(
     direct_store: bool = False,
     programmatic_launch: bool = False,
 ) -> KernelSpec:
-    """D[m, n] = (A[m, k] * sfa) . (B[n, k] * sfb)^T (+ C): e4m3 with fp32 scales per 1x128 of A and 128x128 or 1x128 of B."""
+    """D[m, n] = (A[m, k] * sfa) . (B[n, k] * sfb)^T (+ C) in e4m3, scales fp32 per 1x128 of A, 128x128 or 1x128 of B."""
     sfb_axis = "n" if sfb_columns == 1 else f"n/{sfb_columns}"
     operands = [
         Operand(name="a", dtype=DType.E4M3, box=("m", "k")),
@@ -90,7 +90,10 @@ def bf16_gemm(
     direct_store: bool = False,
     programmatic_launch: bool = False,
 ) -> KernelSpec:
-    """D = A . B^T (+ C) in bf16 with fp32 sums. ``layout`` is nt, nn, tn or tt: A as [m, k] (n) or [k, m] (t), B as [k, n] (n) or [n, k] (t)."""
+    """D = A . B^T (+ C) in bf16 with fp32 sums.
+
+    ``layout`` is nt, nn, tn or tt: A lies as [m, k] (n) or [k, m] (t), B as [k, n] (n) or [n, k] (t).
+    """
     a_major = "k" if layout[0] == "n" else "m"
     b_major = "k" if layout[1] == "t" else "n"
     operands = [

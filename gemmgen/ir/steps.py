@@ -59,7 +59,7 @@ class Cast(Node):
 
 
 class Store(Node):
-    """Write to an operand: by TMA through a ring of staging buffers, or straight from registers if ``through`` is left out."""
+    """Write to an operand: by TMA through a ring of staging buffers, or from registers if ``through`` is left out."""
 
     kind: Literal["store"] = "store"
     to: Name
