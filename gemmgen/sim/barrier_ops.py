@@ -1,0 +1,466 @@
+"""Bindings of mbarrier.*, bar/barrier.*, barrier.cluster.*, fences and mapa.
+They find the barrier and the lanes; counting and waking is barriers.py's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .barriers import MBarrier
+from .control import active_bits
+from .elementwise import assign, destination, predicate, value_call
+from .errors import Fault, UnknownInstruction
+from .memory import RANK_SHIFT, SHARED_WINDOW
+from .memory_ops import active_lanes, address_call
+from .registry import CONTROL, SCOPES, Bind, Call, Mods, instruction
+from .types import Array, Instr, Mask, Mem, dtype_of
+from .warp import REPICK, YIELD, Spin, Wait
+
+if TYPE_CHECKING:
+    from .machine import Cta
+    from .warp import Warp
+
+_SHARED = ("shared", "shared::cta", "shared::cluster")
+_SEMANTICS = ("release", "acquire", "relaxed", "sc", "acq_rel")
+
+
+def locate(warp: Warp, address: int) -> tuple[Cta, int]:
+    """CTA and offset of a shared address, generic or not."""
+    if address >> 32 == SHARED_WINDOW >> 32:
+        address &= 0xFFFFFFFF
+    if address >> 32:
+        raise Fault(f"address {address:#x} is not in shared memory")
+    rank, offset = address >> RANK_SHIFT, address & (1 << RANK_SHIFT) - 1
+    cta = warp.cta if rank == warp.cta.rank else warp.cta.cluster.cta(rank)
+    if offset + 8 > cta.smem.nbytes:
+        raise Fault(f"shared address {address:#x}: offset {offset} lies outside the {cta.smem.nbytes} bytes of the CTA")
+    return cta, offset
+
+
+def find_barrier(warp: Warp, address: int) -> MBarrier:
+    """The barrier an instruction of this warp names, checked for use."""
+    cta, offset = locate(warp, address)
+    if offset % 8:
+        raise Fault(f"mbarrier address {address:#x} is not a multiple of 8")
+    barrier = cta.mbarrier(offset)
+    barrier.check_use(warp, remote=cta is not warp.cta)
+    return barrier
+
+
+Addresses = Callable[[], list[tuple[int, int]]]
+
+
+def lane_addresses(warp: Warp, operand: Mem, mask: Mask | None) -> Addresses:
+    """(lane, address) of the active lanes."""
+    address = address_call(warp, operand)
+
+    def call() -> list[tuple[int, int]]:
+        lanes = active_lanes(mask)
+        return list(zip(lanes.tolist(), address()[lanes].tolist(), strict=True))
+
+    return call
+
+
+def _value(warp: Warp, operands: list[Any], position: int, default: int) -> Callable[[int], int]:
+    if len(operands) <= position:
+        return lambda lane: default
+    row = warp.src(operands[position], "u32")
+    return lambda lane: int(row[lane])
+
+
+@instruction("mbarrier.init")
+def mbarrier_init(instr: Instr) -> Bind:
+    _mods(instr)
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        targets, count = lane_addresses(warp, instr.operands[0], mask), _value(warp, instr.operands, 1, 1)
+
+        def call() -> None:
+            warp.effects += 1
+            for lane, address in targets():
+                cta, offset = locate(warp, address)
+                if cta is not warp.cta or offset % 8:
+                    raise Fault(
+                        f"mbarrier.init at {address:#x}: it must be an 8-byte aligned address of the CTA's own shared memory"
+                    )
+                cta.init_mbarrier(offset, count(lane), warp)
+                cta.shadow.protect(offset // 4)
+
+        return call
+
+    return bind
+
+
+def _mods(instr: Instr, *extra: str) -> Mods:
+    """The modifiers every mbarrier instruction may have, consumed."""
+    mods = Mods(instr, 2)
+    mods.flag("b64", *_SHARED, *SCOPES, *_SEMANTICS, *extra)
+    mods.done()
+    return mods
+
+
+@instruction("mbarrier.inval")
+def mbarrier_inval(instr: Instr) -> Bind:
+    _mods(instr)
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        targets = lane_addresses(warp, instr.operands[0], mask)
+
+        def call() -> None:
+            warp.effects += 1
+            for _, address in targets():
+                barrier = find_barrier(warp, address)
+                if barrier.tx or barrier.sleepers:
+                    raise Fault(f"{barrier.name}: mbarrier.inval while it is in use ({barrier.status()})")
+                del barrier.cta.mbarriers[barrier.offset]
+                barrier.cta.shadow.unprotect(barrier.offset // 4, warp)
+
+        return call
+
+    return bind
+
+
+@instruction("mbarrier.expect_tx", "mbarrier.complete_tx")
+def mbarrier_tx(instr: Instr) -> Bind:
+    _mods(instr)
+    expect = instr.parts[1] == "expect_tx"
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        targets, nbytes = lane_addresses(warp, instr.operands[0], mask), _value(warp, instr.operands, 1, 0)
+
+        def call() -> None:
+            warp.effects += 1
+            for lane, address in targets():
+                barrier = find_barrier(warp, address)
+                if expect:
+                    barrier.expect(nbytes(lane))
+                else:
+                    barrier.complete(nbytes(lane), warp.clock)
+
+        return call
+
+    return bind
+
+
+@instruction("mbarrier.arrive", "mbarrier.arrive_drop", kind=CONTROL)
+def mbarrier_arrive(instr: Instr) -> Bind:
+    _mods(instr, "expect_tx", "noComplete")
+    with_bytes = "expect_tx" in instr.parts
+    operands = instr.operands
+    first = 0 if isinstance(operands[0], Mem) else 1
+    relaxed = "relaxed" in instr.parts
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        targets = lane_addresses(warp, operands[first], mask)
+        amount = _value(warp, operands, first + 1, 1)
+        state = destination(warp, operands[0], "u64") if first else None
+
+        def control() -> int:
+            found = targets()
+            if not found:
+                return instr.pc + 1
+            warp.effects += 1
+            clock = warp.clock.copy() if relaxed else warp.release()
+            for lane, address in found:
+                barrier = find_barrier(warp, address)
+                phase = barrier.phase
+                if with_bytes:
+                    barrier.expect(amount(lane))
+                barrier.arrive(clock, 1 if with_bytes else amount(lane))
+                if instr.parts[1] == "arrive_drop":
+                    barrier.drop(1 if with_bytes else amount(lane))
+                if state is not None:
+                    state[lane] = phase
+            warp.group.pc = instr.pc + 1
+            return YIELD if warp.cta.gpu.schedule.yields() else instr.pc + 1
+
+        return control
+
+    return bind
+
+
+@instruction("mbarrier.pending_count")
+def mbarrier_pending_count(instr: Instr) -> Bind:
+    raise UnknownInstruction(f"{instr.opcode!r}: the state of an mbarrier is opaque in the simulator")
+
+
+@instruction("mbarrier.test_wait", "mbarrier.try_wait", kind=CONTROL)
+def mbarrier_wait(instr: Instr) -> Bind:
+    _mods(instr, "parity")
+    parity = "parity" in instr.parts
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        targets = lane_addresses(warp, instr.operands[1], mask)
+        out = destination(warp, instr.operands[0], "p")
+        phases = warp.src(instr.operands[2], "u32" if parity else "u64")
+
+        def control() -> int:
+            failed: tuple[MBarrier, int] | None = None
+            seen: dict[tuple[int, int], bool] = {}
+            for lane, address in targets():
+                key = address, int(phases[lane])
+                if key not in seen:
+                    barrier = find_barrier(warp, address)
+                    if barrier.cta is not warp.cta:
+                        raise Fault(f"{barrier.name}: {instr.base}.{instr.parts[1]} on a barrier of another CTA")
+                    seen[key] = _passed(barrier, key[1], parity)
+                    if seen[key]:
+                        warp.acquire(barrier.completed)
+                    else:
+                        failed = barrier, key[1]
+                out[lane] = seen[key]
+            if failed is None:
+                warp.spin.pop(instr.pc, None)
+                return instr.pc + 1
+            return _retry(warp, instr, *failed)
+
+        return control
+
+    return bind
+
+
+def _passed(barrier: MBarrier, wanted: int, parity: bool) -> bool:
+    return barrier.passed(wanted & 1) if parity else barrier.phase != wanted
+
+
+def _retry(warp: Warp, instr: Instr, barrier: MBarrier, wanted: int) -> int:
+    """A failed wait returns false and yields; the same failure again with no effect between is a pure spin, which sleeps."""
+    key = (id(barrier), barrier.phase, wanted)
+    last = warp.spin.get(instr.pc)
+    warp.spin[instr.pc] = Spin(key, warp.effects)
+    warp.group.pc = instr.pc + 1
+    if last is None or last.key != key or last.effects != warp.effects:
+        return YIELD
+
+    def describe() -> str:
+        place = warp.cta.program.place(instr)
+        return f"waits at {place} for {barrier.name} to complete the phase of parity {wanted & 1}; it is in {barrier.status()}"
+
+    warp.group.wait = Wait("mbarrier", describe)
+    barrier.sleepers.append((warp, warp.group))
+    return REPICK
+
+
+def _named_operands(instr: Instr, first: int) -> tuple[Any, Any]:
+    operands = instr.operands[first:]
+    return operands[0], operands[1] if len(operands) > 1 else None
+
+
+def _gathered(warp: Warp, instr: Instr) -> bool:
+    return warp.gather(instr.pc, warp.live)
+
+
+@instruction("bar", "barrier", kind=CONTROL)
+def named_barrier(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    mods.flag("cta", "aligned")
+    action = mods.pick(("sync", "arrive", "red"))
+    operation, ptx_type = mods.pick(("popc", "and", "or")), mods.pick(("u32", "pred"))
+    mods.done()
+    if not action:
+        raise UnknownInstruction(f"{instr.opcode!r}: which barrier action?")
+    if action == "red":
+        return _barrier_reduction(instr, operation, ptx_type)
+    number_operand, count_operand = _named_operands(instr, 0)
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        number = warp.src(number_operand, "u32")
+        count = warp.src(count_operand, "u32") if count_operand is not None else None
+
+        def control() -> int:
+            if instr.guard is not None and not active_bits(warp, mask):
+                return instr.pc + 1
+            if not _gathered(warp, instr):
+                return warp.wait_for_lanes(instr)
+            lane = warp.active[0]
+            barrier = warp.cta.named_barrier(int(number[lane]))
+            warp.effects += 1
+            barrier.arrive(warp, None if count is None else int(count[lane]))
+            return _after_arrival(warp, instr, barrier, waits=action == "sync")
+
+        return control
+
+    return bind
+
+
+def _after_arrival(warp: Warp, instr: Instr, barrier: Any, waits: bool) -> int:
+    group = warp.group
+    group.pc = instr.pc + 1
+    if waits:
+        barrier.waiting.append((warp, group))
+        group.wait = Wait(
+            "bar", lambda: f"waits at {warp.cta.program.place(instr)} for {barrier.name}: {barrier.status()}"
+        )
+    if barrier.complete():
+        barrier.release()
+    return YIELD
+
+
+def _barrier_reduction(instr: Instr, operation: str, ptx_type: str) -> Bind:
+    """bar.red: every thread's predicate is combined; the result is written when the barrier opens."""
+    number_operand = instr.operands[1]
+    count_operand = instr.operands[2] if len(instr.operands) == 4 else None
+    operation = operation or "popc"
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        number = warp.src(number_operand, "u32")
+        count = warp.src(count_operand, "u32") if count_operand is not None else None
+        row, negated = predicate(warp, instr.operands[-1])
+        out = destination(warp, instr.operands[0], "u32" if operation == "popc" else "p")
+        waiting: list[Any] = []
+
+        def control() -> int:
+            if waiting:
+                total, every, some = waiting.pop().result
+                value = {"popc": np.array(total, np.uint32), "and": np.array(every), "or": np.array(some)}[operation]
+                assign(out, value, mask)
+                return instr.pc + 1
+            if not _gathered(warp, instr):
+                return warp.wait_for_lanes(instr)
+            lanes = warp.active
+            barrier = warp.cta.named_barrier(int(number[lanes[0]]))
+            barrier.values += [bool(row[lane]) != negated for lane in lanes]
+            barrier.arrive(warp, None if count is None else int(count[lanes[0]]))
+            waiting.append(barrier)
+            result = _after_arrival(warp, instr, barrier, waits=True)
+            warp.group.pc = instr.pc
+            return result
+
+        return control
+
+    return bind
+
+
+@instruction("barrier.cluster", kind=CONTROL)
+def cluster_barrier(instr: Instr) -> Bind:
+    mods = Mods(instr, 2)
+    action, semantics = mods.pick(("arrive", "wait")), mods.pick(("release", "relaxed", "acquire"))
+    mods.flag("aligned")
+    mods.done()
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        def control() -> int:
+            if not _gathered(warp, instr):
+                return warp.wait_for_lanes(instr)
+            barrier = warp.cta.cluster.barrier
+            warp.effects += 1
+            warp.group.pc = instr.pc + 1
+            if action == "arrive":
+                if semantics != "relaxed":
+                    _fence_own_barriers(warp)
+                barrier.arrive(warp, warp.fence_clock if semantics == "relaxed" else warp.release())
+                return YIELD
+            if barrier.passed(warp):
+                barrier.join(warp)
+                return instr.pc + 1
+            barrier.waiting.append((warp, warp.group))
+            warp.group.wait = Wait(
+                "cluster", lambda: f"waits at {warp.cta.program.place(instr)} for barrier.cluster: {barrier.status()}"
+            )
+            return YIELD
+
+        return control
+
+    return bind
+
+
+def _fence_own_barriers(warp: Warp) -> None:
+    """Initialisations this warp knows of are now visible to other CTAs and the async proxy."""
+    for barrier in warp.cta.mbarriers.values():
+        if not barrier.fenced and warp.clock[0, barrier.initialiser] >= barrier.init_epoch:
+            barrier.fenced = True
+
+
+@instruction("fence", "membar")
+def fence(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    proxy = mods.flag("proxy")
+    kind = mods.pick(("async", "tensormap::generic", "alias", "async::generic", "mbarrier_init"))
+    mods.flag(
+        "gl",
+        "sys",
+        "global",
+        *_SHARED,
+        *SCOPES,
+        *_SEMANTICS,
+        "sync_restrict::shared::cta",
+        "sync_restrict::shared::cluster",
+    )
+    mods.done()
+    if proxy and kind == "tensormap::generic":
+        return _tensormap_fence(instr)
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        def call() -> None:
+            if not active_bits(warp, mask):
+                return
+            if kind in ("async", "mbarrier_init"):
+                _fence_own_barriers(warp)
+            if kind == "async":
+                warp.proxy_fence()
+            warp.fence_clock = warp.clock.copy()
+
+        return call
+
+    return bind
+
+
+def _tensormap_fence(instr: Instr) -> Bind:
+    """The only thing that drops a tensor map from the descriptor cache: the acquire side."""
+    acquires = "acquire" in instr.parts or "acq_rel" in instr.parts
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        targets = lane_addresses(warp, instr.operands[0], mask) if instr.operands else None
+
+        def call() -> None:
+            if acquires and targets is not None:
+                for _, address in targets():
+                    warp.cta.maps.pop(address, None)
+            elif active_bits(warp, mask):
+                warp.fence_clock = warp.clock.copy()
+
+        return call
+
+    return bind
+
+
+@instruction("mapa")
+def mapa(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    shared = mods.flag("shared::cluster", "shared")
+    dtype = dtype_of(mods.type())
+    mods.done()
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        out, address = destination(warp, instr.operands[0], dtype), warp.src(instr.operands[1], dtype)
+        rank = warp.src(instr.operands[2], "u32")
+        window = 0 if shared else SHARED_WINDOW
+
+        def compute() -> Array:
+            if int(rank[active_lanes(mask)].max(initial=0)) >= warp.cta.cluster.size:
+                raise Fault(f"mapa: rank {int(rank.max())} in a cluster of {warp.cta.cluster.size} CTAs")
+            low = address & address.dtype.type((1 << RANK_SHIFT) - 1)
+            return low.astype(np.int64) + (rank.astype(np.int64) << RANK_SHIFT) + window
+
+        return value_call(out, mask, compute)
+
+    return bind
+
+
+@instruction("getctarank")
+def getctarank(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    mods.flag("shared::cluster", "shared")
+    dtype = dtype_of(mods.type())
+    mods.done()
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        out, address = destination(warp, instr.operands[0], "u32"), warp.src(instr.operands[1], dtype)
+        return value_call(out, mask, lambda: (address.astype(np.int64) & 0xFFFFFFFF) >> RANK_SHIFT)
+
+    return bind
+
+
+__all__ = ["find_barrier", "lane_addresses", "locate"]

@@ -1,0 +1,86 @@
+"""Helpers that turn a numpy expression over lanes into a bound call, converged or masked.
+They know rows and masks; what is computed is the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .registry import Bind, Call
+from .types import DTYPES, LANES, Array, Mask, Not, Reg, Void
+
+if TYPE_CHECKING:
+    from .warp import Warp
+
+NONE_SET = bytes(LANES)
+ALL_SET = bytes([1]) * LANES
+
+
+def destination(warp: Warp, operand: Any, dtype: str) -> Array:
+    """The row to write; `_` gets a scratch row."""
+    if isinstance(operand, Void):
+        return np.empty(LANES, DTYPES[dtype])
+    return warp.row(operand, dtype)
+
+
+def ufunc_call(ufunc: Any, args: tuple[Array, ...], out: Array, mask: Mask | None, **kwargs: Any) -> Call:
+    """One numpy call per execution."""
+    if mask is None:
+        return partial(ufunc, *args, out, **kwargs)
+    return partial(ufunc, *args, out, where=mask, **kwargs)
+
+
+def copy_call(out: Array, source: Array, mask: Mask | None) -> Call:
+    if mask is None:
+        return partial(np.copyto, out, source, "unsafe")
+    return partial(np.copyto, out, source, "unsafe", mask)
+
+
+def assign(out: Array, value: Array, mask: Mask | None) -> None:
+    if mask is None:
+        np.copyto(out, value, "unsafe")
+    else:
+        np.copyto(out, value, "unsafe", mask)
+
+
+def value_call(out: Array, mask: Mask | None, compute: Callable[[], Array]) -> Call:
+    """Evaluate an expression, then write the lanes of the mask."""
+    if mask is None:
+        return lambda: np.copyto(out, compute(), "unsafe")
+    return lambda: np.copyto(out, compute(), "unsafe", mask)
+
+
+def simple(ufunc: Any, operands: list[Any], dtype: str, out_dtype: str = "", widen: bool = False) -> Bind:
+    """dst, sources... through one ufunc of one type; widen computes in the destination's type."""
+    kwargs = {"dtype": DTYPES[out_dtype]} if widen else {}
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        out = destination(warp, operands[0], out_dtype or dtype)
+        return ufunc_call(ufunc, tuple(warp.src(op, dtype) for op in operands[1:]), out, mask, **kwargs)
+
+    return bind
+
+
+def expression(operands: list[Any], dtype: str, compute: Callable[..., Array], out_dtype: str = "") -> Bind:
+    """dst, sources... through a Python function of rows."""
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        out = destination(warp, operands[0], out_dtype or dtype)
+        args = [warp.src(op, dtype) for op in operands[1:]]
+        return value_call(out, mask, lambda: compute(*args))
+
+    return bind
+
+
+def predicate(warp: Warp, operand: Any) -> tuple[Array, bool]:
+    """A predicate source row and whether it is negated."""
+    if isinstance(operand, Not):
+        return warp.rows["p"][operand.reg.index], True
+    return warp.src(operand, "p"), False
+
+
+def raw_row(warp: Warp, operand: Reg) -> Array:
+    return warp.registers.raw(operand)

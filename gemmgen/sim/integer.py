@@ -1,0 +1,401 @@
+"""Integer arithmetic of PTX: add to mad, division, bit fields, carries and dot products.
+One small function per opcode; it may not know memory or control flow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .elementwise import assign, destination, expression, simple, value_call
+from .floats import float_binary, float_minmax, float_unary, fused_multiply_add
+from .registry import Bind, Call, Mods, instruction
+from .types import DTYPES, Array, Instr, Mask, bits_of, dtype_of
+
+if TYPE_CHECKING:
+    from .warp import Warp
+
+FLOATS = ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2", "f32x2")
+_ROUNDING = ("rn", "rz", "rm", "rp", "rna")
+
+
+@instruction("add", "sub")
+def add_sub(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    ptx_type = mods.type()
+    if ptx_type in FLOATS:
+        return float_binary(instr, mods, ptx_type)
+    carry_out, saturate = mods.flag("cc"), mods.flag("sat")
+    mods.done()
+    ufunc = np.add if instr.base == "add" else np.subtract
+    if carry_out:
+        return _with_carry(instr, ptx_type, carry_in=False, carry_out=True)
+    if saturate:
+        return _saturating(instr, ufunc)
+    return simple(ufunc, instr.operands, dtype_of(ptx_type))
+
+
+@instruction("addc", "subc")
+def add_carry(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    ptx_type, carry_out = mods.type(), mods.flag("cc")
+    mods.done()
+    return _with_carry(instr, ptx_type, carry_in=True, carry_out=carry_out)
+
+
+def _with_carry(instr: Instr, ptx_type: str, carry_in: bool, carry_out: bool) -> Bind:
+    bits = bits_of(ptx_type)
+    unsigned = f"u{bits}"
+    subtract = instr.base.startswith("sub")
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        out = destination(warp, instr.operands[0], unsigned)
+        a, b = (warp.src(op, unsigned) for op in instr.operands[1:3])
+
+        def call() -> None:
+            extra = warp.carry.astype(a.dtype) if carry_in else np.zeros_like(a)
+            if subtract:
+                first, partial_ = a - b, a < b
+                result, flag = first - extra, partial_ | (first < extra)
+            else:
+                first, partial_ = a + b, (a + b) < a
+                result, flag = first + extra, partial_ | ((first + extra) < first)
+            assign(out, result, mask)
+            if carry_out:
+                assign(warp.carry, flag, mask)
+
+        return call
+
+    return bind
+
+
+def _saturating(instr: Instr, ufunc: Any) -> Bind:
+    def compute(a: Array, b: Array) -> Array:
+        wide = ufunc(a.astype(np.int64), b.astype(np.int64))
+        return np.clip(wide, -(2**31), 2**31 - 1)
+
+    return expression(instr.operands, "s32", compute)
+
+
+@instruction("mul")
+def mul(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    ptx_type = mods.type()
+    if ptx_type in FLOATS:
+        return float_binary(instr, mods, ptx_type)
+    part = mods.pick(("lo", "hi", "wide"))
+    mods.done()
+    if part == "lo":
+        return simple(np.multiply, instr.operands, dtype_of(ptx_type))
+    if part == "hi":
+        return expression(instr.operands, dtype_of(ptx_type), lambda a, b: multiply_high(a, b, ptx_type))
+    wide = _wide(ptx_type)
+    return simple(np.multiply, instr.operands, dtype_of(ptx_type), wide, widen=True)
+
+
+def _wide(ptx_type: str) -> str:
+    return f"{ptx_type[0] if ptx_type[0] != 'b' else 'u'}{2 * bits_of(ptx_type)}"
+
+
+def multiply_high(a: Array, b: Array, ptx_type: str) -> Array:
+    """The upper half of the product."""
+    bits = bits_of(ptx_type)
+    if bits < 64:
+        wide = DTYPES[_wide(ptx_type)]
+        return (a.astype(wide) * b.astype(wide)) >> wide(bits)
+    exact = [int(x) * int(y) >> 64 for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    return np.array([x % (1 << 64) for x in exact], np.uint64).view(a.dtype)
+
+
+@instruction("mad")
+def mad(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    ptx_type = mods.type()
+    if ptx_type in FLOATS:
+        return fused_multiply_add(instr, mods, ptx_type)
+    part = mods.pick(("lo", "hi", "wide"))
+    carry = mods.flag("cc")
+    mods.done()
+    narrow = dtype_of(ptx_type)
+    out_type = _wide(ptx_type) if part == "wide" else narrow
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        out = destination(warp, instr.operands[0], out_type)
+        a, b = (warp.src(op, narrow) for op in instr.operands[1:3])
+        c = warp.src(instr.operands[3], out_type)
+
+        def product() -> Array:
+            if part == "hi":
+                return multiply_high(a, b, ptx_type)
+            result: Array = np.multiply(a, b, dtype=DTYPES[out_type])
+            return result
+
+        if carry:
+            return lambda: _mad_carry(warp, out, product(), c, mask)
+        return value_call(out, mask, lambda: product() + c)
+
+    return bind
+
+
+def _mad_carry(warp: Warp, out: Array, product: Array, c: Array, mask: Mask | None) -> None:
+    unsigned = np.dtype(f"u{out.dtype.itemsize}")
+    total = product.view(unsigned) + c.view(unsigned)
+    assign(out, total.view(out.dtype), mask)
+    assign(warp.carry, total < c.view(unsigned), mask)
+
+
+@instruction("madc")
+def madc(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    ptx_type, part, carry_out = mods.type(), mods.pick(("lo", "hi")), mods.flag("cc")
+    mods.done()
+    unsigned = f"u{bits_of(ptx_type)}"
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        out = destination(warp, instr.operands[0], unsigned)
+        a, b, c = (warp.src(op, dtype_of(ptx_type)) for op in instr.operands[1:4])
+
+        def call() -> None:
+            product = multiply_high(a, b, ptx_type) if part == "hi" else np.multiply(a, b)
+            first = product.astype(out.dtype) + c.view(out.dtype)
+            total = first + warp.carry.astype(out.dtype)
+            flag = (first < c.view(out.dtype)) | (total < first)
+            assign(out, total, mask)
+            if carry_out:
+                assign(warp.carry, flag, mask)
+
+        return call
+
+    return bind
+
+
+@instruction("mul24", "mad24")
+def mul24(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    ptx_type, part = mods.type(), mods.pick(("lo", "hi"))
+    mods.done()
+
+    def compute(a: Array, b: Array, c: Array | None = None) -> Array:
+        wide = np.int64
+        if ptx_type == "s32":
+            low_a, low_b = (a << 8 >> 8).astype(wide), (b << 8 >> 8).astype(wide)
+        else:
+            low_a, low_b = (a & 0xFFFFFF).astype(wide), (b & 0xFFFFFF).astype(wide)
+        product = low_a * low_b >> (16 if part == "hi" else 0)
+        return product.astype(a.dtype) + (c if c is not None else a.dtype.type(0))
+
+    return expression(instr.operands, dtype_of(ptx_type), compute)
+
+
+@instruction("div", "rem")
+def div_rem(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    ptx_type = mods.type()
+    if ptx_type in FLOATS:
+        return float_binary(instr, mods, ptx_type)
+    mods.done()
+    compute = _quotient if instr.base == "div" else _remainder
+    return expression(instr.operands, dtype_of(ptx_type), compute)
+
+
+def _quotient(a: Array, b: Array) -> Array:
+    """Truncating division; by zero gives all ones as the hardware does."""
+    safe = np.where(b == 0, b.dtype.type(1), b)
+    floor = a // safe
+    if a.dtype.kind == "i":
+        floor = floor + ((a % safe != 0) & ((a < 0) != (safe < 0)))
+    return np.where(b == 0, np.array(-1).astype(b.dtype), floor)
+
+
+def _remainder(a: Array, b: Array) -> Array:
+    safe = np.where(b == 0, b.dtype.type(1), b)
+    return np.where(b == 0, a, np.fmod(a, safe))
+
+
+@instruction("min", "max")
+def min_max(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    ptx_type = mods.type()
+    if ptx_type in FLOATS:
+        return float_minmax(instr, mods, ptx_type)
+    relu = mods.flag("relu")
+    mods.done()
+    ufunc = np.minimum if instr.base == "min" else np.maximum
+    if relu:
+        return expression(instr.operands, dtype_of(ptx_type), lambda a, b: np.maximum(ufunc(a, b), 0))
+    return simple(ufunc, instr.operands, dtype_of(ptx_type))
+
+
+@instruction("neg", "abs")
+def neg_abs(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    ptx_type = mods.type()
+    if ptx_type in FLOATS:
+        return float_unary(instr, mods, ptx_type)
+    mods.done()
+    return simple(np.negative if instr.base == "neg" else np.absolute, instr.operands, dtype_of(ptx_type))
+
+
+@instruction("sad")
+def sad(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    ptx_type = mods.type()
+    mods.done()
+    return expression(instr.operands, dtype_of(ptx_type), lambda a, b, c: np.maximum(a, b) - np.minimum(a, b) + c)
+
+
+@instruction("popc")
+def popc(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    ptx_type = mods.type()
+    mods.done()
+    return _to_u32(instr, dtype_of(ptx_type), np.bitwise_count)
+
+
+@instruction("clz")
+def clz(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    ptx_type = mods.type()
+    mods.done()
+    bits = bits_of(ptx_type)
+
+    def compute(a: Array) -> Array:
+        value = a.copy()
+        for shift in (1, 2, 4, 8, 16, 32):
+            if shift < bits:
+                value |= value >> value.dtype.type(shift)
+        return bits - np.bitwise_count(value).astype(np.int64)
+
+    return _to_u32(instr, dtype_of(ptx_type), compute)
+
+
+def _to_u32(instr: Instr, dtype: str, compute: Any) -> Bind:
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        out, a = destination(warp, instr.operands[0], "u32"), warp.src(instr.operands[1], dtype)
+        return value_call(out, mask, lambda: compute(a))
+
+    return bind
+
+
+@instruction("brev")
+def brev(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    dtype = dtype_of(mods.type())
+    mods.done()
+
+    def compute(a: Array) -> Array:
+        bits = np.unpackbits(np.ascontiguousarray(a).view(np.uint8), bitorder="little").reshape(a.size, -1)
+        return np.packbits(bits[:, ::-1], axis=1, bitorder="little").copy().view(a.dtype).reshape(-1)
+
+    return expression(instr.operands, dtype, compute)
+
+
+@instruction("bfind")
+def bfind(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    ptx_type, as_shift = mods.type(), mods.flag("shiftamt")
+    mods.done()
+    bits = bits_of(ptx_type)
+
+    def compute(a: Array) -> Array:
+        out = []
+        for value in a.tolist():
+            position = (~value if value < 0 else value).bit_length() - 1
+            out.append((bits - 1 - position if as_shift else position) if position >= 0 else -1)
+        return np.array(out)
+
+    return _to_u32(instr, dtype_of(ptx_type), compute)
+
+
+@instruction("dp4a", "dp2a")
+def dot_product(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    types = mods.types()
+    half = mods.pick(("lo", "hi"))
+    mods.done()
+    narrow_b = {"u32": np.uint8, "s32": np.int8}[types[1]]
+    narrow_a = (
+        {"u32": np.uint8, "s32": np.int8}[types[0]]
+        if instr.base == "dp4a"
+        else {"u32": np.uint16, "s32": np.int16}[types[0]]
+    )
+
+    def compute(a: Array, b: Array, c: Array) -> Array:
+        lanes_a = np.ascontiguousarray(a).view(narrow_a).reshape(32, -1).astype(np.int64)
+        lanes_b = np.ascontiguousarray(b).view(narrow_b).reshape(32, -1).astype(np.int64)
+        if half:
+            lanes_b = lanes_b[:, :2] if half == "lo" else lanes_b[:, 2:]
+        total: Array = (lanes_a * lanes_b).sum(axis=1) + c.astype(np.int64)
+        return total
+
+    return expression(instr.operands, "u32", compute)
+
+
+@instruction("bfe")
+def bfe(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    ptx_type = mods.type()
+    mods.done()
+    bits, dtype = bits_of(ptx_type), dtype_of(ptx_type)
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        out, a = destination(warp, instr.operands[0], dtype), warp.src(instr.operands[1], dtype)
+        start, length = (warp.src(op, "u32") for op in instr.operands[2:4])
+        return value_call(out, mask, lambda: _extract(a, start, length, bits))
+
+    return bind
+
+
+def _extract(a: Array, start: Array, length: Array, bits: int) -> Array:
+    out = []
+    for value, first, count in zip(a.tolist(), (start & 255).tolist(), (length & 255).tolist(), strict=True):
+        sign = 0
+        if a.dtype.kind == "i" and count:
+            sign = value >> min(first + count - 1, bits - 1) & 1
+        field = (value % (1 << bits)) >> first if first < bits else 0
+        kept = min(count, max(bits - first, 0))
+        field &= (1 << kept) - 1
+        if sign and count:
+            field |= -1 << kept
+        out.append(field % (1 << bits))
+    return np.array(out, np.uint64).astype(DTYPES[f"u{bits}"]).view(a.dtype)
+
+
+@instruction("bfi")
+def bfi(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    ptx_type = mods.type()
+    mods.done()
+    bits, dtype = bits_of(ptx_type), dtype_of(ptx_type)
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        out = destination(warp, instr.operands[0], dtype)
+        a, b = (warp.src(op, dtype) for op in instr.operands[1:3])
+        start, length = (warp.src(op, "u32") for op in instr.operands[3:5])
+
+        def compute() -> Array:
+            one = DTYPES[dtype](1)
+            first = np.minimum(start & 255, bits).astype(DTYPES[dtype])
+            count = np.minimum(length & 255, bits).astype(DTYPES[dtype])
+            ones = np.where(count >= bits, ~DTYPES[dtype](0), (one << count) - one)
+            field = ones << first
+            return (b & ~field) | ((a << first) & field)
+
+        return value_call(out, mask, compute)
+
+    return bind
+
+
+@instruction("bmsk")
+def bmsk(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    mods.type()
+    mods.pick(("clamp", "wrap"))
+    mods.done()
+
+    def compute(start: Array, width: Array) -> Array:
+        wide_start, wide = start.astype(np.uint64), np.minimum(width, 32).astype(np.uint64)
+        ones = (np.uint64(1) << wide) - np.uint64(1)
+        return np.where(wide_start < 32, ones << wide_start, np.uint64(0)) & np.uint64(0xFFFFFFFF)
+
+    return expression(instr.operands, "u32", compute)

@@ -1,0 +1,147 @@
+"""Who wrote and read each word of shared memory last, as vector clocks: races, proxies and barriers that were skipped.
+It judges order only; it holds no data and knows no instruction."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from .errors import Fault, Race
+from .types import LANES, Array
+
+NEVER = np.int32(2**30)  # an access that is still in flight: later than anything a clock can hold
+LANE_NUMBERS = np.arange(LANES, dtype=np.int8)
+Index = Any  # an integer array, or a slice for a contiguous box
+
+
+class Actor(Protocol):
+    """A warp as the shadow sees it: its number, clocks [happens-before, proxy-fenced] and own epoch."""
+
+    number: int
+    clock: Array
+    epoch: int
+    lane_epoch: int
+
+
+class Shadow:
+    """One per CTA; actors are the warps of its cluster, then the mbarriers of its cluster."""
+
+    def __init__(self, nbytes: int, warps: int, names: Any) -> None:
+        words = -(-nbytes // 4)
+        self.names = names
+        self.warps = warps
+        self.writer = np.zeros(words, np.int16)
+        self.written = np.zeros(words, np.int32)
+        self.lane = np.full(words, -1, np.int8)
+        self.generic = np.zeros(words, np.bool_)
+        self.read = np.zeros((warps, words), np.int32)
+
+    # generic proxy
+
+    def generic_read(self, warp: Actor, words: Array, lanes: Array) -> None:
+        """A load of these words by these lanes of a warp (lanes broadcast against words)."""
+        writer, written = self.writer[words], self.written[words]
+        if not (warp.clock[0][writer] >= written).all():
+            self._unordered_write("reads", warp, words, warp.clock[0])
+        same = (writer == warp.number) & (written >= warp.lane_epoch) & (written > 0)
+        if same.any() and (same & (self.lane[words] != lanes) & (self.lane[words] >= 0)).any():
+            bad = np.flatnonzero((same & (self.lane[words] != lanes)).reshape(-1))[0]
+            word = int(np.asarray(words).reshape(-1)[bad])
+            raise Race(
+                f"{self.names.shared(word * 4)}: one lane reads what lane {int(self.lane[word])} of the same warp wrote, "
+                "with no warp synchronisation between (bar.warp.sync, bar.sync or a barrier wait)"
+            )
+        self.read[warp.number][words] = warp.epoch
+
+    def generic_write(self, warp: Actor, words: Array, lanes: Array, whole: bool = True) -> None:
+        """A store to these words; parts of words are not checked against each other."""
+        if whole:
+            self._check_overwrite("writes", words, warp.clock[0])
+        self.writer[words] = warp.number
+        self.written[words] = warp.epoch
+        self.lane[words] = lanes if whole else -1
+        self.generic[words] = True
+
+    # asynchronous proxy
+
+    def async_read(self, clock: Array, warp: int, words: Index, what: str) -> None:
+        """An asynchronous read issued with this clock; it stays in flight until async_read_done."""
+        writer, written = self.writer[words], self.written[words]
+        if not (clock[0][writer] >= written).all():
+            self._unordered_write(f"{what} reads", None, words, clock[0])
+        unfenced = self.generic[words] & (clock[1][writer] < written)
+        if unfenced.any():
+            word = self._first(words, unfenced)
+            raise Race(
+                f"{self.names.shared(word * 4)}: {what} reads through the async proxy what {self.names.actor(int(self.writer[word]))} "
+                "wrote with ordinary stores; fence.proxy.async is missing between the store and the issue"
+            )
+        self.read[warp][words] = NEVER
+
+    def async_read_done(self, warp: Actor, words: Index) -> None:
+        """The issuing warp has waited for an asynchronous read."""
+        self.read[warp.number][words] = warp.epoch
+
+    def async_write(self, clock: Array, words: Index, actor: int, epoch: int, what: str) -> None:
+        """An asynchronous write lands; readers must see actor at epoch before they touch the words."""
+        self._check_overwrite(f"{what} writes", words, clock[0])
+        unfenced = self.generic[words] & (clock[1][self.writer[words]] < self.written[words])
+        if unfenced.any():
+            word = self._first(words, unfenced)
+            raise Race(
+                f"{self.names.shared(word * 4)}: {what} overwrites through the async proxy what "
+                f"{self.names.actor(int(self.writer[word]))} wrote with ordinary stores; fence.proxy.async is missing between"
+            )
+        self.writer[words] = actor
+        self.written[words] = epoch
+        self.lane[words] = -1
+        self.generic[words] = False
+
+    def _check_overwrite(self, verb: str, words: Index, clock: Array) -> None:
+        if not (clock[self.writer[words]] >= self.written[words]).all():
+            self._unordered_write(verb, None, words, clock)
+        read = self.read[:, words]
+        late = read > clock[: self.warps].reshape((-1,) + (1,) * (read.ndim - 1))
+        if late.any():
+            reader, *place = (int(x[0]) for x in np.nonzero(late))
+            word = self._first(words, late[reader])
+            flight = " (still in flight)" if self.read[reader, word] == NEVER else ""
+            raise Race(
+                f"{self.names.shared(word * 4)}: {verb} it while {self.names.actor(reader)} may still read it{flight}; "
+                "no barrier orders the read before the write"
+            )
+
+    def _unordered_write(self, verb: str, warp: Actor | None, words: Index, clock: Array) -> None:
+        bad = clock[self.writer[words]] < self.written[words]
+        word = self._first(words, bad)
+        if self.written[word] == NEVER:
+            raise Fault(
+                f"{self.names.shared(word * 4)}: {verb} an mbarrier as if it were data; mbarrier.inval it first"
+            )
+        raise Race(
+            f"{self.names.shared(word * 4)}: {verb} it, but {self.names.actor(int(self.writer[word]))} wrote it "
+            "and no barrier orders that write before this"
+        )
+
+    @staticmethod
+    def _first(words: Index, bad: Array) -> int:
+        first = int(np.flatnonzero(np.asarray(bad).reshape(-1))[0])
+        return words.start + first if isinstance(words, slice) else int(np.asarray(words).reshape(-1)[first])
+
+    def forget(self, words: Array) -> None:
+        """Words used as flags by volatile or atomic accesses: their order is not judged."""
+        self.written[words] = 0
+        self.generic[words] = False
+
+    def protect(self, word: int) -> None:
+        """Mark the two words of an mbarrier: only mbarrier instructions may touch them."""
+        self.written[word : word + 2] = NEVER
+
+    def unprotect(self, word: int, warp: Actor) -> None:
+        self.writer[word : word + 2] = warp.number
+        self.written[word : word + 2] = warp.epoch
+        self.generic[word : word + 2] = True
+
+    def is_protected(self, words: Array) -> bool:
+        return bool((self.written[words] == NEVER).any())

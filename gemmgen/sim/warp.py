@@ -1,0 +1,417 @@
+"""A warp: its registers, its groups of converged lanes and the loop that runs bound code.
+It knows control flow only; what instructions do comes bound from the families."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import SimulationError
+from .registry import CONTROL, SYNC, Call, meaning
+from .types import DTYPES, LANES, Array, Instr, Mask, Reg
+from .values import Registers
+
+if TYPE_CHECKING:
+    from .machine import Cta
+
+FULL = 0xFFFFFFFF
+REPICK, YIELD = -1, -2  # what a control call returns instead of a pc
+
+
+@lru_cache(maxsize=4096)
+def mask_array(bits: int) -> Mask:
+    """The lanes of a bit mask as a read-only bool array."""
+    mask = np.array([bits >> lane & 1 for lane in range(LANES)], dtype=np.bool_)
+    mask.setflags(write=False)
+    return mask
+
+
+@lru_cache(maxsize=4096)
+def lanes_of(bits: int) -> tuple[int, ...]:
+    return tuple(lane for lane in range(LANES) if bits >> lane & 1)
+
+
+def bits_of_mask(mask: Mask) -> int:
+    """A bool array of lanes as a bit mask."""
+    return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
+
+
+@dataclass
+class Wait:
+    """Why a group of lanes does not run: `sync` waits resolve inside the warp, others when someone wakes the group."""
+
+    kind: str
+    describe: Callable[[], str]
+
+
+@dataclass(eq=False)
+class Group:
+    """Lanes of a warp that stand at one pc."""
+
+    pc: int
+    bits: int
+    wait: Wait | None = None
+
+
+@dataclass
+class Block:
+    """Bound straight-line code and the control call that ends it."""
+
+    calls: list[Call]
+    sites: list[Instr]
+    control: Callable[[], int]
+    control_site: Instr
+    count: int
+
+
+@dataclass
+class Spin:
+    """The last failed try_wait: seen again with no side effect between, it is a pure spin and may sleep."""
+
+    key: tuple[int, int, int] = (-1, -1, -1)
+    effects: int = -1
+
+
+@dataclass
+class Outstanding:
+    """Asynchronous work this warp has issued and not yet waited for."""
+
+    wgmma_open: list[Any] = field(default_factory=list)
+    wgmma_groups: list[list[Any]] = field(default_factory=list)
+    bulk_open: dict[int, list[Any]] = field(default_factory=dict)
+    bulk_groups: dict[int, list[list[Any]]] = field(default_factory=dict)
+    copy_open: list[Any] = field(default_factory=list)
+    copy_groups: list[list[Any]] = field(default_factory=list)
+
+
+class Warp:
+    """One warp of a CTA."""
+
+    def __init__(self, cta: Cta, index: int, threads: int) -> None:
+        self.cta = cta
+        self.index = index
+        self.number = cta.rank * cta.warp_count + index  # among the actors of the cluster
+        self.registers = Registers(cta.program.entry.counts)
+        self.rows = self.registers.rows
+        self.live = (1 << threads) - 1
+        self.groups = [Group(0, self.live)]
+        self.group = self.groups[0]
+        self.mask = np.zeros(LANES, np.bool_)  # changed in place; masked code is bound to it
+        size = len(cta.program.entry.instrs) + 1
+        self.full: list[Block | None] = [None] * size
+        self.masked: list[Block | None] = [None] * size
+        self.clock = np.zeros((2, cta.cluster.clock_size), np.int32)
+        self.epoch = self.lane_epoch = 1
+        self.clock[0, self.number] = 1
+        self.effects = 0
+        self.spin: dict[int, Spin] = {}
+        self.out = Outstanding()
+        self.executed = 0
+        self.carry = np.zeros(LANES, np.uint64)
+        self.local: Any = None
+        self.fence_rows: Any = None
+        self.token_serial = 0
+        self.call_params: dict[str, Array] = {}
+        self.fence_clock: Array | None = None
+
+    # order
+
+    def release(self) -> Array:
+        """Clock for others to join; what this warp does next is later than it."""
+        out = self.clock.copy()
+        self.epoch += 1
+        self.clock[0, self.number] = self.epoch
+        return out
+
+    def acquire(self, clock: Array) -> None:
+        """Join a clock, which also orders the lanes of this warp."""
+        np.maximum(self.clock, clock, out=self.clock)
+        self.lane_sync()
+
+    def lane_sync(self) -> None:
+        self.epoch += 1
+        self.lane_epoch = self.epoch
+        self.clock[0, self.number] = self.epoch
+
+    def proxy_fence(self) -> None:
+        """fence.proxy.async: everything this warp knows of is now visible to the async proxy."""
+        np.maximum(self.clock[1], self.clock[0], out=self.clock[1])
+        self.epoch += 1
+        self.clock[0, self.number] = self.epoch
+
+    # groups
+
+    @property
+    def ready(self) -> bool:
+        return any(group.wait is None for group in self.groups)
+
+    @property
+    def done(self) -> bool:
+        return not self.groups
+
+    @property
+    def active(self) -> tuple[int, ...]:
+        return lanes_of(self.group.bits)
+
+    def block_group(self, pc: int, wait: Wait) -> int:
+        """Let the current group wait; it continues at pc when woken."""
+        self.group.pc = pc
+        self.group.wait = wait
+        return REPICK
+
+    def split(self, taken: int, target: int, fallthrough: int) -> int:
+        """A divergent branch."""
+        self.group.bits &= ~taken
+        self.group.pc = fallthrough
+        self.groups.append(Group(target, taken))
+        return REPICK
+
+    def exit_lanes(self, bits: int, pc: int) -> int:
+        """Lanes are done; the rest of the group goes on at pc, and lanes that waited for them look again."""
+        self.live &= ~bits
+        self.group.bits &= ~bits
+        self.group.pc = pc
+        if not self.group.bits:
+            self.groups.remove(self.group)
+        for group in self.groups:
+            if group.wait is not None and group.wait.kind == "sync":
+                group.wait = None
+        return YIELD if self.done else REPICK
+
+    def gather(self, pc: int, needed: int) -> bool:
+        """Whether all needed live lanes stand converged at pc; merges those that wait there."""
+        for other in [
+            g for g in self.groups if g is not self.group and g.pc == pc and g.wait and g.wait.kind == "sync"
+        ]:
+            self.group.bits |= other.bits
+            self.groups.remove(other)
+        self._load_mask()
+        return not needed & self.live & ~self.group.bits
+
+    def wait_for_lanes(self, instr: Instr) -> int:
+        bits = self.group.bits
+
+        def describe() -> str:
+            missing = ", ".join(map(str, lanes_of(self.live & ~bits)[:8]))
+            return f"`{instr.text[:60]}` (PTX line {instr.line}): waits for lanes {missing} of its warp"
+
+        return self.block_group(instr.pc, Wait("sync", describe))
+
+    def _pick(self) -> Group | None:
+        ready = [group for group in self.groups if group.wait is None]
+        if not ready:
+            return None
+        best = min(ready, key=lambda group: group.pc)
+        for other in ready:
+            if other is not best and other.pc == best.pc:
+                best.bits |= other.bits
+                self.groups.remove(other)
+        return best
+
+    def _load_mask(self) -> None:
+        self.mask[:] = mask_array(self.group.bits)
+
+    # running
+
+    def run(self, budget: int) -> int:
+        """Run until the budget is spent, everything waits, or an instruction yields; returns instructions executed."""
+        start = self.executed
+        limit = start + budget
+        while (group := self._pick()) is not None:
+            self.group = group
+            full = group.bits == FULL
+            if not full:
+                self._load_mask()
+            pc = self._run_group(self.full if full else self.masked, full, group.pc, limit)
+            if pc >= 0:
+                group.pc = pc
+                if self.executed >= limit:
+                    break
+            elif pc == YIELD:
+                break
+        return self.executed - start
+
+    def _run_group(self, table: list[Block | None], full: bool, pc: int, limit: int) -> int:
+        alone = len(self.groups) == 1
+        call: Any = None
+        block = None
+        try:
+            while True:
+                block = table[pc] or self._bind(table, pc, full)
+                for call in block.calls:
+                    call()
+                self.executed += block.count
+                call = None
+                pc = block.control()
+                if pc < 0 or not alone or self.executed >= limit:
+                    return pc
+        except SimulationError as error:
+            raise self._located(error, block, call) from error
+        except (ValueError, IndexError) as error:
+            raise self._located(_as_simulation_error(error), block, call) from error
+
+    def _located(self, error: SimulationError, block: Block | None, call: Any) -> SimulationError:
+        if block is None or getattr(error, "located", False):
+            return error
+        site = block.control_site
+        for index, candidate in enumerate(block.calls):
+            if candidate is call:
+                site = block.sites[index]
+        located = type(error)(f"{self.where()}: {self.cta.program.place(site)}: {error}")
+        located.located = True  # type: ignore[attr-defined]
+        return located
+
+    def who(self) -> str:
+        """`warp 3 (math)`, with the CTA in a cluster."""
+        role = self.cta.labels.role(self.index)
+        name = f"warp {self.index}" + (f" ({role})" if role else "")
+        return f"{name} of CTA {self.cta.position}" if self.cta.cluster.size > 1 else name
+
+    def reasons(self) -> list[str]:
+        """What each group of lanes waits for."""
+        out = []
+        for group in self.groups:
+            lanes = "" if group.bits == self.live else f"lanes {_ranges(group.bits)}: "
+            instr = self.cta.program.entry.instrs[min(group.pc, len(self.cta.program.entry.instrs) - 1)]
+            out.append(
+                lanes
+                + (
+                    group.wait.describe()
+                    if group.wait
+                    else f"runs without progress near {self.cta.program.place(instr)}"
+                )
+            )
+        return out
+
+    def at_exit(self) -> None:
+        """Work that was never waited for."""
+        if self.out.wgmma_open or any(self.out.wgmma_groups):
+            raise SimulationError(f"{self.where()}: exits with wgmma results that were never waited for")
+
+    def where(self) -> str:
+        """`entry kernel, CTA (0, 0, 0), warp 3 (math)`."""
+        role = self.cta.labels.role(self.index)
+        suffix = f" ({role})" if role else ""
+        return f"{self.cta.program.entry.name}, CTA {self.cta.position}, warp {self.index}{suffix}"
+
+    # binding
+
+    def _bind(self, table: list[Block | None], pc: int, full: bool) -> Block:
+        program = self.cta.program
+        calls: list[Call] = []
+        sites: list[Instr] = []
+        at = pc
+        while True:
+            if at >= len(program.entry.instrs):
+                raise SimulationError("execution ran past the end of the entry; a ret is missing")
+            instr = program.entry.instrs[at]
+            kind = meaning(instr).kind
+            if kind == CONTROL or (kind == SYNC and not full) or (at > pc and at in program.entry.targets):
+                break
+            self._bind_data(instr, full, calls, sites)
+            at += 1
+        control, inside = self._bind_end(instr, at, full, pc, calls, sites)
+        block = Block(calls, sites, control, instr, at - pc + inside)
+        table[pc] = block
+        return block
+
+    def _bind_end(
+        self, instr: Instr, at: int, full: bool, pc: int, calls: list[Call], sites: list[Instr]
+    ) -> tuple[Callable[[], int], int]:
+        kind = meaning(instr).kind
+        if at > pc and at in self.cta.program.entry.targets:
+            return lambda: at, 0
+        found = meaning(instr)
+        if kind == CONTROL:
+            mask = self._guarded(instr, full, calls, sites)
+            return self.cta.program.decoded(instr, found)(self, mask), 1
+        before = len(calls)
+        self._bind_data(instr, full, calls, sites)
+        work = calls[before:]
+        del calls[before:], sites[before:]
+        return self._synchronised(instr, work), 1
+
+    def _synchronised(self, instr: Instr, work: list[Call]) -> Callable[[], int]:
+        """A `.sync` instruction in diverged code: runs once every lane it needs is there."""
+        needed = self.cta.program.lanes_needed(instr)
+
+        def control() -> int:
+            if not self.gather(instr.pc, needed(self)):
+                return self.wait_for_lanes(instr)
+            if self.group.bits == FULL and len(self.groups) == 1:
+                self.group.pc = instr.pc
+                self._run_full_once(instr)
+                return self._resume(instr.pc + 1)
+            for call in work:
+                call()
+            return self._resume(instr.pc + 1)
+
+        return control
+
+    def _run_full_once(self, instr: Instr) -> None:
+        calls: list[Call] = []
+        self._bind_data(instr, True, calls, [])
+        for call in calls:
+            call()
+
+    def _resume(self, pc: int) -> int:
+        self.group.pc = pc
+        return REPICK
+
+    def _bind_data(self, instr: Instr, full: bool, calls: list[Call], sites: list[Instr]) -> None:
+        mask = self._guarded(instr, full, calls, sites)
+        calls.append(self.cta.program.decoded(instr, meaning(instr))(self, mask))
+        sites.append(instr)
+
+    def _guarded(self, instr: Instr, full: bool, calls: list[Call], sites: list[Instr]) -> Mask | None:
+        """The lanes an instruction acts on: None for all; a guard may need a call that computes them first."""
+        base = None if full else self.mask
+        if instr.guard is None or instr.base in ("bra", "brx"):
+            return base
+        predicate: Mask = self.rows["p"][instr.guard.index]
+        if base is None and not instr.negated:
+            return predicate
+        scratch = np.empty(LANES, np.bool_)
+        if base is None:
+            calls.append(partial(np.logical_not, predicate, scratch))
+        elif instr.negated:
+            calls.append(partial(np.greater, base, predicate, scratch))
+        else:
+            calls.append(partial(np.logical_and, base, predicate, scratch))
+        sites.append(instr)
+        return scratch
+
+    # operands
+
+    def row(self, register: Reg, dtype: str) -> Array:
+        """The 32 lanes of a register seen as dtype."""
+        return self.registers.row(register, dtype)
+
+    def src(self, operand: Any, dtype: str) -> Array:
+        """An operand's 32 lanes to read; immediates and constants are shared read-only arrays."""
+        return self.cta.program.source(self, operand, dtype)
+
+    def scalar(self, operand: Any, mask: Mask | None, dtype: str) -> int:
+        """The value in the first active lane of an operand that must be uniform."""
+        row = self.src(operand, dtype)
+        return int(row[0 if mask is None else int(mask.argmax())])
+
+
+def _ranges(bits: int) -> str:
+    lanes = lanes_of(bits)
+    if len(lanes) == 1:
+        return str(lanes[0])
+    return f"{lanes[0]}-{lanes[-1]}" if len(lanes) == lanes[-1] - lanes[0] + 1 else str(lanes)
+
+
+def _as_simulation_error(error: Exception) -> SimulationError:
+    from .errors import Fault, OutOfBounds
+
+    return OutOfBounds(str(error)) if isinstance(error, IndexError) else Fault(str(error))
+
+
+__all__ = ["DTYPES", "FULL", "REPICK", "YIELD", "Group", "Wait", "Warp", "bits_of_mask", "lanes_of", "mask_array"]
