@@ -1,0 +1,164 @@
+"""The shipped dense GEMMs on real tensors: which variant of the catalog fits the strides, the output and the scales.
+
+Knows the catalog's choices and memory rules; argument conventions are in ``api``, registration in ``library``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+import torch
+
+from gemmgen.ir import DType, Operand
+from gemmgen.ops.dispatch import Choice, Dispatcher, Slots
+from gemmgen.ops.memory import pointer_fault, tma_fault
+from gemmgen.ops.problem import TORCH_DTYPES, Tensors, check_rank
+from gemmgen.ops.selection import spec_for
+from gemmgen.runtime.kernel_text import Target
+
+OUTPUTS = {TORCH_DTYPES[dtype]: dtype for dtype in (DType.BF16, DType.F32)}
+_A = {
+    DType.E4M3: Operand(name="a", dtype=DType.E4M3, box=("m", "k")),
+    DType.BF16: Operand(name="a", dtype=DType.BF16, box=("m", "k")),
+}
+_B = {
+    DType.E4M3: Operand(name="b", dtype=DType.E4M3, box=("n", "k")),
+    DType.BF16: Operand(name="b", dtype=DType.BF16, box=("n", "k")),
+}
+_SFA = Operand(name="sfa", dtype=DType.F32, box=("m", "k/128"))
+_SFB = {
+    128: Operand(name="sfb", dtype=DType.F32, box=("n/128", "k/128")),
+    1: Operand(name="sfb", dtype=DType.F32, box=("n", "k/128")),
+}
+
+
+def fp8_gemm(
+    a: torch.Tensor, sfa: torch.Tensor, b: torch.Tensor, sfb: torch.Tensor, c: torch.Tensor | None, d: torch.Tensor
+) -> torch.Tensor:
+    """d = (a * sfa) . (b * sfb)^T (+ c)."""
+    dispatcher, slots = fp8_call(a, sfa, b, sfb, c, d)
+    dispatcher(slots)
+    return d
+
+
+def bf16_gemm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, d: torch.Tensor) -> torch.Tensor:
+    """d = a . b^T (+ c)."""
+    dispatcher, slots = bf16_call(a, b, c, d)
+    dispatcher(slots)
+    return d
+
+
+def fp8_call(
+    a: torch.Tensor, sfa: torch.Tensor, b: torch.Tensor, sfb: torch.Tensor, c: torch.Tensor | None, d: torch.Tensor
+) -> tuple[Dispatcher, Slots]:
+    """The dispatcher for these types and scale granularity, and its arguments."""
+    dispatcher = _fp8_dispatcher(scale_columns(b, sfb), d.dtype, c is not None)
+    return dispatcher, (a, sfa, b, sfb, d) if c is None else (a, sfa, b, sfb, c, d)
+
+
+def bf16_call(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, d: torch.Tensor) -> tuple[Dispatcher, Slots]:
+    """The dispatcher for these types, and its arguments."""
+    dispatcher = _bf16_dispatcher(d.dtype, c is not None)
+    return dispatcher, (a, b, d) if c is None else (a, b, c, d)
+
+
+def scale_columns(b: torch.Tensor, sfb: torch.Tensor) -> int:
+    """Columns of the output per scale of B, by the shape of the scales: 1 for [n, k/128], else 128."""
+    n = b.shape[0] if b.dim() == 2 else 0
+    return 1 if sfb.dim() == 2 and n > 1 and sfb.shape[0] == n else 128
+
+
+def empty(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """An uninitialised output for a [m, k] and b [n, k]."""
+    check_rank(_A[DType.BF16], a)
+    check_rank(_B[DType.BF16], b)
+    return torch.empty((a.shape[0], b.shape[0]), dtype=dtype, device=a.device)
+
+
+def output_dtype(dtype: torch.dtype) -> DType:
+    """The IR's name of an output type."""
+    if dtype not in OUTPUTS:
+        raise TypeError(f"d: dtype is {dtype}; must be one of {', '.join(str(each) for each in OUTPUTS)}")
+    return OUTPUTS[dtype]
+
+
+@cache
+def _fp8_dispatcher(columns: int, dtype: torch.dtype, residual: bool) -> Dispatcher:
+    d = output_dtype(dtype)
+
+    def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
+        sfa_major, copied = _scale_layout(tensors["sfa"], tensors["sfb"], columns)
+        spec = spec_for(
+            "fp8_gemm_nt",
+            sizes["m"],
+            sizes["n"],
+            sizes["k"],
+            target.sms,
+            arch=target.family,
+            d=d,
+            residual=residual,
+            sfa_major=sfa_major,
+            sfb_columns=columns,
+            direct_store=_needs_direct_store(d, tensors),
+        )
+        return Choice(spec, copied)
+
+    inputs = (_A[DType.E4M3], _SFA, _B[DType.E4M3], _SFB[columns])
+    return Dispatcher((*inputs, *_outputs(d, residual)), "d", (), choose)
+
+
+@cache
+def _bf16_dispatcher(dtype: torch.dtype, residual: bool) -> Dispatcher:
+    d = output_dtype(dtype)
+
+    def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
+        layout = ("n" if _is_k_major(_A[DType.BF16], tensors["a"]) else "t") + (
+            "t" if _is_k_major(_B[DType.BF16], tensors["b"]) else "n"
+        )
+        spec = spec_for(
+            f"bf16_gemm_{layout}",
+            sizes["m"],
+            sizes["n"],
+            sizes["k"],
+            target.sms,
+            arch=target.family,
+            d=d,
+            residual=residual,
+            direct_store=_needs_direct_store(d, tensors),
+        )
+        return Choice(spec)
+
+    return Dispatcher((_A[DType.BF16], _B[DType.BF16], *_outputs(d, residual)), "d", (), choose)
+
+
+def _outputs(d: DType, residual: bool) -> tuple[Operand, ...]:
+    names = ("c", "d") if residual else ("d",)
+    return tuple(Operand(name=name, dtype=d, box=("m", "n")) for name in names)
+
+
+def _needs_direct_store(d: DType, tensors: Tensors) -> bool:
+    """Whether TMA cannot store the output, or reads of C could not be as wide as the store."""
+    return any(tma_fault(each, tensors[each.name]) is not None for each in _outputs(d, "c" in tensors))
+
+
+def _scale_layout(sfa: torch.Tensor, sfb: torch.Tensor, columns: int) -> tuple[str, frozenset[str]]:
+    """``sfa_major`` of the kernel, and which scales it must be given a row-major copy of: a last resort.
+
+    Contiguous along m (and n) with 16-byte pitches comes by TMA; rows contiguous along k are gathered. Anything else,
+    such as m-contiguous scales with m no multiple of 4, is copied first: one small kernel more.
+    """
+    wide = [_SFA.replace(major="m")] + ([_SFB[1].replace(major="n")] if columns == 1 else [])
+    if all(tma_fault(each, tensor) is None for each, tensor in zip(wide, (sfa, sfb), strict=False)):
+        copied = {"sfb"} if columns == 128 and pointer_fault(_SFB[128], sfb) else set()
+        return "m", frozenset(copied)
+    rows = ((_SFA, sfa), (_SFB[columns], sfb))
+    return "k", frozenset(each.name for each, tensor in rows if pointer_fault(each, tensor))
+
+
+def _is_k_major(operand: Operand, tensor: torch.Tensor) -> bool:
+    """Whether to read an operand along k: when TMA can, or when it cannot read it the other way either."""
+    other = operand.replace(major=operand.box[0])
+    if tma_fault(operand, tensor) is None:
+        return True
+    return tma_fault(other, tensor) is not None and tensor.stride(0) != 1

@@ -1,0 +1,59 @@
+"""From a spec to what a target loads: plan, CUDA text, launch numbers and names for the simulator's messages.
+
+Pure functions with a cache by spec; nothing is compiled here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from gemmgen.backends import lower, render
+from gemmgen.ir import KernelSpec, Plan
+from gemmgen.runtime.kernel_text import KernelText
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A spec with its plan and text."""
+
+    spec: KernelSpec
+    plan: Plan
+    text: KernelText
+
+
+@lru_cache(maxsize=1024)
+def kernel_of(spec: KernelSpec) -> Kernel:
+    """The kernel of a spec; raises ``ValueError`` in sentences when the spec does not fit its architecture."""
+    plan = lower(spec)
+    return Kernel(spec, plan, kernel_text(plan))
+
+
+def kernel_text(plan: Plan) -> KernelText:
+    """What a target needs to load and launch a plan's kernel."""
+    return KernelText(
+        source=render(plan),
+        entry=plan.name,
+        arch=plan.arch.value,
+        threads=plan.threads,
+        shared_bytes=plan.shared_bytes,
+        cluster=(plan.cluster.size, 1, 1),
+        labels=labels(plan),
+    )
+
+
+def labels(plan: Plan) -> Any:
+    """The spec's names for barriers, ring slots and roles, so that the simulator reports in them."""
+    from gemmgen.sim import Labels
+
+    ring = plan.mainloop
+    return Labels(
+        barriers=[(f"{ring.name}.full", ring.full, ring.slots), (f"{ring.name}.empty", ring.empty, ring.slots)],
+        regions=[
+            (f"{each.name}.{part.operand}", part.offset, part.bytes, part.bytes, each.slots)
+            for each in plan.rings
+            for part in each.parts
+        ],
+        roles=[(role.name, role.first_warp, role.warps) for role in plan.roles],
+    )

@@ -1,0 +1,136 @@
+"""The ``gemmgen`` namespace of ``torch.library``: schemas, implementations and fake kernels.
+
+Every operator exists twice: a form that returns a new tensor, and ``..._out``, which mutates ``d`` and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from gemmgen.ops import dense
+from gemmgen.ops.problem import check_problem
+
+if TYPE_CHECKING:
+    from gemmgen.ops.spec_op import SpecOp
+
+NAMESPACE = "gemmgen"
+LIBRARY = torch.library.Library(NAMESPACE, "DEF")
+# Compilers must hand over tensors with the strides they have in eager mode: they decide which kernel runs.
+TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def define(name: str, signature: str, implementation: Callable[..., Any], fake: Callable[..., Any]) -> Any:
+    """Register an operator and return its callable overload."""
+    LIBRARY.define(f"{name}{signature}", tags=TAGS)
+    for key in ("CPU", "CUDA"):
+        LIBRARY.impl(name, implementation, key)
+    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
+    return getattr(getattr(torch.ops, NAMESPACE), name).default
+
+
+def is_direct(tensors: Sequence[Any]) -> bool:
+    """Whether torch's dispatcher has nothing to add: plain CUDA tensors and nobody tracing or intercepting."""
+    if torch.compiler.is_compiling():
+        return False
+    for tensor in tensors:
+        if tensor is not None and (type(tensor) not in _PLAIN or not tensor.is_cuda):
+            return False
+    return not torch._C._len_torch_dispatch_stack() and torch._C._functorch.peek_interpreter_stack() is None
+
+
+def written(d: torch.Tensor) -> None:
+    """Tell autograd that ``d`` changed, so that a graph which saved it notices."""
+    if not d.is_inference():
+        torch.autograd.graph.increment_version(d)
+
+
+# ------------------------------------------------------------------------------------------------- shipped operators
+
+
+def _fp8(a: Tensor, sfa: Tensor, b: Tensor, sfb: Tensor, c: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+    return dense.fp8_gemm(a, sfa, b, sfb, c, dense.empty(a, b, out_dtype))
+
+
+def _fp8_out(a: Tensor, sfa: Tensor, b: Tensor, sfb: Tensor, c: Tensor | None, d: Tensor) -> None:
+    dense.fp8_gemm(a, sfa, b, sfb, c, d)
+    written(d)
+
+
+def _fp8_fake(a: Tensor, sfa: Tensor, b: Tensor, sfb: Tensor, c: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+    d = dense.empty(a, b, out_dtype)
+    _fp8_out_fake(a, sfa, b, sfb, c, d)
+    return d
+
+
+def _fp8_out_fake(a: Tensor, sfa: Tensor, b: Tensor, sfb: Tensor, c: Tensor | None, d: Tensor) -> None:
+    dispatcher, slots = dense.fp8_call(a, sfa, b, sfb, c, d)
+    dispatcher.check(slots)
+
+
+def _bf16(a: Tensor, b: Tensor, c: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+    return dense.bf16_gemm(a, b, c, dense.empty(a, b, out_dtype))
+
+
+def _bf16_out(a: Tensor, b: Tensor, c: Tensor | None, d: Tensor) -> None:
+    dense.bf16_gemm(a, b, c, d)
+    written(d)
+
+
+def _bf16_fake(a: Tensor, b: Tensor, c: Tensor | None, out_dtype: torch.dtype) -> Tensor:
+    d = dense.empty(a, b, out_dtype)
+    _bf16_out_fake(a, b, c, d)
+    return d
+
+
+def _bf16_out_fake(a: Tensor, b: Tensor, c: Tensor | None, d: Tensor) -> None:
+    dispatcher, slots = dense.bf16_call(a, b, c, d)
+    dispatcher.check(slots)
+
+
+_FP8_INPUTS = "Tensor a, Tensor sfa, Tensor b, Tensor sfb, Tensor? c"
+_BF16_INPUTS = "Tensor a, Tensor b, Tensor? c"
+fp8_gemm_nt = define("fp8_gemm_nt", f"({_FP8_INPUTS}, ScalarType out_dtype) -> Tensor", _fp8, _fp8_fake)
+fp8_gemm_nt_out = define("fp8_gemm_nt_out", f"({_FP8_INPUTS}, Tensor(d!) d) -> ()", _fp8_out, _fp8_out_fake)
+bf16_gemm_nt = define("bf16_gemm_nt", f"({_BF16_INPUTS}, ScalarType out_dtype) -> Tensor", _bf16, _bf16_fake)
+bf16_gemm_nt_out = define("bf16_gemm_nt_out", f"({_BF16_INPUTS}, Tensor(d!) d) -> ()", _bf16_out, _bf16_out_fake)
+
+# ------------------------------------------------------------------------------------------------- users' specs
+
+
+def register_spec(op: SpecOp) -> tuple[Any, Any]:
+    """The writing and the returning form of a spec's operator."""
+    spec = op.spec
+    digest = hashlib.sha256(spec.to_json().encode()).hexdigest()[:8]
+    name = f"{spec.name}_{digest}"
+    inputs = [f"Tensor {each}" for each in op.inputs] + [f"float {each}" for each in op.scalars]
+    count = len(op.inputs)
+
+    def functional(*values: Any) -> torch.Tensor:
+        return op.run(values[:count], values[count:], None)
+
+    def out(*values: Any) -> None:
+        op.run(values[:count], values[count:-1], values[-1])
+
+    def fake(*values: Any) -> torch.Tensor:
+        d = op.allocate(values[:count])
+        check(values[:count], d)
+        return d
+
+    def out_fake(*values: Any) -> None:
+        check(values[:count], values[-1])
+
+    def check(tensors: Sequence[torch.Tensor], d: torch.Tensor) -> None:
+        check_problem(op.tensors, dict(zip(op.names, op.slots(tuple(tensors), d), strict=True)))
+
+    returning = define(name, f"({', '.join(inputs)}) -> Tensor", functional, fake)
+    inputs.append(f"Tensor({op.output}!) {op.output}")
+    return define(f"{name}_out", f"({', '.join(inputs)}) -> ()", out, out_fake), returning
+
+
+__all__ = ["bf16_gemm_nt", "bf16_gemm_nt_out", "fp8_gemm_nt", "fp8_gemm_nt_out"]

@@ -1,0 +1,178 @@
+"""Where tensors lie: the rules of the copy engine, of plain pointers and of outputs that must not meet inputs.
+
+Judges addresses and strides, never contents. A fault is a sentence: the tensor, the value, the rule and the fix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from gemmgen.ir import Operand, Plan
+from gemmgen.ops.problem import Tensors
+
+ALIGNMENT = 16
+"""Bytes that TMA wants base addresses and row pitches to be multiples of."""
+
+
+def check_layouts(plan: Plan, tensors: Tensors) -> None:
+    """Raise ``ValueError`` for the first tensor whose address or strides the plan's kernel cannot use."""
+    mapped = {entry.operand for entry in plan.tensor_maps}
+    for operand in plan.operands:
+        if operand.is_scalar:
+            continue
+        tensor = tensors[operand.name]
+        fault = tma_fault(operand, tensor) if operand.name in mapped else pointer_fault(operand, tensor)
+        if operand.name == plan.store.operand:
+            fault = fault or _output_fault(operand, tensor, operand.name in mapped)
+        if fault:
+            raise ValueError(fault)
+
+
+def tma_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
+    """Why TMA cannot reach a two-dimensional tensor, or None."""
+    shape, strides, size = tensor.shape, tensor.stride(), tensor.element_size()
+    inner, outer = operand.box.index(operand.inner), operand.box.index(operand.outer)
+    if 0 in shape:
+        return None
+    if fault := _inner_fault(operand, tensor, inner):
+        return fault
+    pitch = strides[outer] * size
+    if shape[outer] > 1 and pitch % ALIGNMENT:
+        return (
+            f"{operand.name}: {_pitch_word(operand)} pitch is {strides[outer]} elements = {pitch} bytes; "
+            f"TMA needs a multiple of {ALIGNMENT} bytes; {_pitch_fix(operand, shape[inner], size)}"
+        )
+    if shape[outer] > 1 and strides[outer] < shape[inner]:
+        return (
+            f"{operand.name}: {_pitch_word(operand)}s of {shape[inner]} elements start only {strides[outer]} elements "
+            f"apart and overlap; TMA needs them apart; pass {operand.name}.contiguous()"
+        )
+    return _address_fault(operand.name, tensor, ALIGNMENT, "TMA")
+
+
+def pointer_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
+    """Why a kernel cannot read or write a tensor through a pointer and a row stride, or None."""
+    if 0 in tensor.shape:
+        return None
+    inner = operand.box.index(operand.inner)
+    return _inner_fault(operand, tensor, inner) or _address_fault(
+        operand.name, tensor, tensor.element_size(), "the kernel"
+    )
+
+
+def _inner_fault(operand: Operand, tensor: torch.Tensor, inner: int) -> str | None:
+    if tensor.shape[inner] == 1 or tensor.stride(inner) == 1:
+        return None
+    return (
+        f"{operand.name}: strides are {tuple(tensor.stride())}; this kernel needs {operand.inner} (dimension {inner}) "
+        f"contiguous, stride 1; {_contiguous_fix(operand, inner)}"
+    )
+
+
+def _contiguous_fix(operand: Operand, inner: int) -> str:
+    if inner == len(operand.box) - 1:
+        return f"pass {operand.name}.contiguous()"
+    return f"pass {operand.name}.mT.contiguous().mT"
+
+
+def _pitch_word(operand: Operand) -> str:
+    return "row" if operand.inner == operand.box[-1] else "column"
+
+
+def _pitch_fix(operand: Operand, inner: int, size: int) -> str:
+    step = ALIGNMENT // size
+    padded = -(-inner // step) * step
+    if padded == inner:
+        return f"pass {operand.name}.contiguous()"
+    return f"pad {operand.inner} to {padded}, or cut the tensor from one with rows of {padded} elements"
+
+
+def _address_fault(name: str, tensor: torch.Tensor, alignment: int, who: str) -> str | None:
+    past = tensor.data_ptr() % alignment
+    if not past:
+        return None
+    return (
+        f"{name}: address is {past} bytes past a multiple of {alignment} (storage offset {tensor.storage_offset()} "
+        f"elements); {who} needs a multiple of {alignment} bytes; pass {name}.clone()"
+    )
+
+
+def _output_fault(operand: Operand, tensor: torch.Tensor, mapped: bool) -> str | None:
+    rows, cols = tensor.shape
+    if rows > 1 and tensor.stride(0) < cols:
+        return (
+            f"{operand.name}: rows of {cols} elements start only {tensor.stride(0)} elements apart and overlap; "
+            f"pass a tensor with a row stride of at least {cols}"
+        )
+    return None
+
+
+def check_overlap(output: str, tensors: Tensors, in_place: Sequence[str]) -> None:
+    """Refuse an output that shares bytes with an input, except exactly with one of ``in_place`` that is read first."""
+    d = tensors[output]
+    for name, tensor in tensors.items():
+        if name == output or disjoint(d, tensor):
+            continue
+        if name in in_place and _same_place(d, tensor):
+            continue
+        exception = f" unless it is exactly {output}" if name in in_place else ""
+        raise ValueError(
+            f"{output}: its memory [{d.data_ptr():#x}, +{span(d)} bytes] overlaps {name} [{tensor.data_ptr():#x}, "
+            f"+{span(tensor)} bytes]; an output may not share memory with an input{exception}; pass {name}.clone()"
+        )
+
+
+def span(tensor: torch.Tensor) -> int:
+    """Bytes from the first element to the end of the last."""
+    if tensor.numel() == 0:
+        return 0
+    steps: int = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return int((steps + 1) * tensor.element_size())
+
+
+def disjoint(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether two tensors share no byte; columns cut from one buffer count as disjoint."""
+    start, end = x.data_ptr(), y.data_ptr()
+    if start + span(x) <= end or end + span(y) <= start or not (x.numel() and y.numel()):
+        return True
+    return _interleaved(x, y)
+
+
+def _interleaved(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether both are blocks of columns of one row-major buffer, side by side."""
+    rows_x, rows_y = _rows(x), _rows(y)
+    if rows_x is None or rows_y is None or rows_x[0] != rows_y[0]:
+        return False
+    pitch, width = rows_x
+    offset = (y.data_ptr() - x.data_ptr()) % pitch if pitch else 0
+    return width <= offset and offset + rows_y[1] <= pitch
+
+
+def _rows(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """Pitch and width in bytes of a tensor that is a stack of rows."""
+    if tensor.dim() != 2:
+        return None
+    size = tensor.element_size()
+    for inner, outer in ((1, 0), (0, 1)):
+        width = tensor.shape[inner]
+        if (tensor.stride(inner) == 1 or width == 1) and tensor.stride(outer) >= width:
+            return tensor.stride(outer) * size, width * size
+    return None
+
+
+def _same_place(x: torch.Tensor, y: torch.Tensor) -> bool:
+    return bool(x.data_ptr() == y.data_ptr() and x.shape == y.shape and x.stride() == y.stride() and x.dtype == y.dtype)
+
+
+def check_no_gradient(tensors: Tensors) -> None:
+    """These operators have no backward: refuse to pretend otherwise."""
+    if not torch.is_grad_enabled():
+        return
+    for name, tensor in tensors.items():
+        if tensor.requires_grad:
+            raise RuntimeError(
+                f"{name}: requires_grad is True, but this operator has no backward; call it under torch.no_grad() "
+                f"or torch.inference_mode(), or pass {name}.detach()"
+            )

@@ -1,0 +1,130 @@
+"""From the tensors of a call to the extents m, n and k, refusing what does not fit together.
+
+Works on shapes, dtypes and devices alone, so that real, fake and meta tensors pass through the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from gemmgen.ir import DType, Operand, split_axis
+from gemmgen.runtime.arguments import expected_shape
+from gemmgen.runtime.errors import DeviceError
+
+TORCH_DTYPES = {DType.E4M3: torch.float8_e4m3fn, DType.BF16: torch.bfloat16, DType.F32: torch.float32}
+EXTENT_LIMIT = 2**31 - 1024
+"""Coordinates of the copy engine are 32-bit and signed; a last tile may reach past the matrix."""
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+def check_problem(operands: Sequence[Operand], tensors: Tensors) -> dict[str, int]:
+    """The extents of m, n and k; raises ``TypeError`` or ``ValueError`` naming the tensor that does not fit."""
+    present = [operand for operand in operands if operand.name in tensors]
+    for operand in present:
+        _check_tensor(operand, tensors[operand.name])
+    check_devices(tensors)
+    sizes = _infer_sizes(present, tensors)
+    for operand in present:
+        _check_shape(operand, tensors[operand.name], sizes)
+    return sizes
+
+
+def check_devices(tensors: Tensors) -> torch.device:
+    """The one device that holds all tensors."""
+    (first, tensor), *others = tensors.items()
+    for name, other in others:
+        if other.device != tensor.device:
+            raise DeviceError(
+                f"{name}: is on {other.device}, but {first} is on {tensor.device}; all tensors of a call must be on "
+                f"one device, so pass {name}.to({str(tensor.device)!r})"
+            )
+    return tensor.device
+
+
+def _check_tensor(operand: Operand, tensor: torch.Tensor) -> None:
+    if tensor.dtype != _dtype(operand):
+        raise TypeError(
+            f"{operand.name}: dtype is {tensor.dtype}; must be {_dtype(operand)}{_dtype_advice(operand, tensor)}"
+        )
+    if tensor.layout != torch.strided:
+        raise TypeError(
+            f"{operand.name}: layout is {tensor.layout}; must be strided, so pass {operand.name}.to_dense()"
+        )
+    check_rank(operand, tensor)
+
+
+def check_rank(operand: Operand, tensor: torch.Tensor) -> None:
+    """Refuse a value that is no tensor of the operand's dimensions."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{operand.name}: is a {type(tensor).__name__}; must be a torch.Tensor")
+    if tensor.dim() != len(operand.box):
+        raise ValueError(
+            f"{operand.name}: shape {_text(tensor.shape)} has {tensor.dim()} dimensions; "
+            f"must have {len(operand.box)}: ({', '.join(operand.box)})"
+        )
+
+
+def _dtype(operand: Operand) -> torch.dtype:
+    return TORCH_DTYPES[operand.dtype]
+
+
+def _dtype_advice(operand: Operand, tensor: torch.Tensor) -> str:
+    if operand.dtype == DType.F32 and tensor.dtype in (torch.int32, torch.uint8, torch.float8_e8m0fnu):
+        return "; UE8M0 scales belong to sm100 and sm120, so pass the scales as fp32 numbers"
+    if operand.dtype == DType.E4M3:
+        return f"; quantise {operand.name} first"
+    return f"; pass {operand.name}.to({_dtype(operand)})"
+
+
+def _infer_sizes(operands: Sequence[Operand], tensors: Tensors) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    source: dict[str, str] = {}
+    for operand in operands:
+        for axis, size in zip(operand.box, tensors[operand.name].shape, strict=True):
+            name, divisor = split_axis(axis)
+            if divisor != 1:
+                continue
+            if name in sizes:
+                require(size == sizes[name], _disagreement(operand.name, size, source[name], sizes[name], name))
+            else:
+                sizes[name], source[name] = size, operand.name
+                _check_extent(operand.name, name, size)
+    return sizes
+
+
+def _check_extent(operand: str, axis: str, size: int) -> None:
+    if isinstance(size, int) and size > EXTENT_LIMIT:
+        raise ValueError(
+            f"{operand}: {axis} is {size}; must be at most {EXTENT_LIMIT}, so split the problem along {axis}"
+        )
+
+
+def _disagreement(operand: str, size: int, other: str, other_size: int, axis: str) -> Callable[[], str]:
+    return lambda: f"{operand}: {axis} is {size}, but {axis} of {other} is {other_size}; they must be equal"
+
+
+def _check_shape(operand: Operand, tensor: torch.Tensor, sizes: Mapping[str, int]) -> None:
+    wanted = expected_shape(operand, sizes)
+    for found, size in zip(tensor.shape, wanted, strict=True):
+        require(found == size, lambda: _shape_message(operand, tensor, wanted, sizes))
+
+
+def _shape_message(operand: Operand, tensor: torch.Tensor, wanted: Sequence[int], sizes: Mapping[str, int]) -> str:
+    extents = ", ".join(f"{axis}={sizes[axis]}" for axis in operand.axes)
+    rounded = ", rounded up" if any(split_axis(axis)[1] != 1 for axis in operand.box) else ""
+    return (
+        f"{operand.name}: shape is {_text(tensor.shape)}; must be {_text(wanted)} = "
+        f"({', '.join(operand.box)}){rounded} for {extents}"
+    )
+
+
+def _text(shape: Sequence[int]) -> str:
+    return "(" + ", ".join(str(size) for size in shape) + ")"
+
+
+def require(condition: bool, message: Callable[[], str]) -> None:
+    """``ValueError(message())`` unless the condition holds; symbolic conditions become assertions, not guards."""
+    torch._check_value(condition, message)
