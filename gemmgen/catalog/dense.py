@@ -60,7 +60,7 @@ def fp8_gemm_nt(
     direct_store: bool = False,
     programmatic_launch: bool = False,
 ) -> KernelSpec:
-    """D[m, n] = (A[m, k] * sfa) . (B[n, k] * sfb)^T (+ C) in e4m3, scales fp32 per 1x128 of A, 128x128 or 1x128 of B."""
+    """D[m, n] = (A * sfa) . (B * sfb)^T (+ C) in e4m3, fp32 scales per 1x128 of A, 128x128 or 1x128 of B."""
     sfb_axis = "n" if sfb_columns == 1 else f"n/{sfb_columns}"
     operands = [
         Operand(name="a", dtype=DType.E4M3, box=("m", "k")),

@@ -17,9 +17,9 @@ FP8_SHAPES = (
     Shape(128, 144, unroll=8),
     Shape(128, 176, unroll=8),
     Shape(128, 192, staging=3),
-    Shape(128, 256, width=128, unroll=8),
-    Shape(256, 128, unroll=8),
-    Shape(256, 128, unroll=8, cluster=(2, 1)),
+    Shape(128, 256, width=128),
+    Shape(256, 128),
+    Shape(256, 128, cluster=(2, 1)),
 )
 """For D in bf16, no C, A's scales m-contiguous and B's 128x128: the form inference calls."""
 
