@@ -34,7 +34,7 @@ TILES = st.builds(Tile, m=st.integers(8, 512), n=st.integers(1, 32).map(lambda i
 STEPS = {
     "scale": (Operand(name="alpha", dtype=DType.F32, box=()), Scale(by="alpha")),
     "row_scale": (Operand(name="rows", dtype=DType.F32, box=("m",)), Scale(by="rows")),
-    "bias": (Operand(name="bias", dtype=DType.BF16, box=("n",), optional=True), Bias(vector="bias")),
+    "bias": (Operand(name="bias", dtype=DType.BF16, box=("n",)), Bias(vector="bias")),
     "residual": (Operand(name="c", dtype=DType.BF16, box=("m", "n")), Residual(matrix="c")),
 }
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 from hypothesis import given, settings
-from spec_strategies import specs
 from pydantic import ValidationError
+from spec_strategies import specs
 
 from gemmgen import catalog
 from gemmgen.backends import lower

@@ -1,0 +1,176 @@
+"""What lowering refuses, by the sentence that names the value, the limit and the change that helps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gemmgen import catalog
+from gemmgen.backends import lower
+from gemmgen.backends.limits import LIMITS, shared_limit
+from gemmgen.ir import Arch, Cluster, DType, KernelSpec, Operand, Role, Tile
+
+FP8 = catalog.fp8_gemm_nt(catalog.Shape(128, 128))
+BF16 = catalog.bf16_gemm("nt", catalog.Shape(128, 128))
+NN = catalog.bf16_gemm("nn", catalog.Shape(128, 128))
+
+
+def operand(spec: KernelSpec, name: str, **changes: Any) -> tuple[Operand, ...]:
+    return tuple(each.replace(**changes) if each.name == name else each for each in spec.operands)
+
+
+def role(spec: KernelSpec, name: str, **changes: Any) -> tuple[Role, ...]:
+    return tuple(each.replace(**changes) if each.name == name else each for each in spec.roles)
+
+
+def math(spec: KernelSpec, **changes: Any) -> tuple[Role, ...]:
+    return role(spec, "math", body=spec.math.body.replace(**changes))
+
+
+def ring(spec: KernelSpec, name: str, **changes: Any) -> dict[str, Any]:
+    return {"rings": tuple(each.replace(**changes) if each.name == name else each for each in spec.rings)}
+
+
+REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
+    "cluster": (FP8, {"cluster": Cluster(m=2, n=2)}, "cluster 2x2 has 4 CTAs; at most 2 here"),
+    "warps": (
+        FP8,
+        {"roles": role(FP8, "math", warps=32)},
+        "roles need 1152 threads, sm90 allows 1024; use fewer warps",
+    ),
+    "warpgroup": (
+        FP8,
+        {"roles": role(FP8, "load", warps=2, registers=None)},
+        "role 'math' has warps 2..9; wgmma needs whole warpgroups",
+    ),
+    "some registers": (
+        FP8,
+        {"roles": role(FP8, "load", registers=None)},
+        "either every role names registers or none does",
+    ),
+    "registers of a part": (
+        FP8,
+        {"roles": tuple(reversed(role(FP8, "load", warps=2)))},
+        "role 'load' has 2 warps; setmaxnreg needs whole warpgroups of 4",
+    ),
+    "registers": (
+        FP8,
+        {"roles": role(FP8, "load", registers=56)},
+        "roles need 66560 registers, sm90 has 65536; lower a role's",
+    ),
+    "slots": (
+        FP8,
+        ring(FP8, "ab", slots=7),
+        "ring 'ab' with 7 slots needs 265",
+    ),
+    "no room": (
+        BF16,
+        {"tile": Tile(m=128, n=256, k=512)},
+        "a pipeline needs 2 slots, so use a smaller tile",
+    ),
+    "tile.m": (
+        FP8,
+        {"tile": Tile(m=64, n=128, k=128)},
+        "tile.m is 64: 2 warpgroups of 64-row instructions need a multiple of 128",
+    ),
+    "width": (
+        FP8,
+        {"roles": math(FP8, width=96)},
+        "tile.n is 128, not a multiple of the instruction's width 96; change width",
+    ),
+    "width of n-contiguous B": (
+        NN,
+        {"roles": math(NN, width=32)},
+        "width 32 of a tile whose B is n-contiguous must be a multiple of 64",
+    ),
+    "boxes": (
+        BF16,
+        {"operands": operand(BF16, "a", box=("n", "k"))},
+        "have boxes ('n', 'k') and ('n', 'k'); need m by k and n by k",
+    ),
+    "types": (
+        BF16,
+        {"operands": operand(BF16, "a", dtype=DType.E4M3)},
+        "no wgmma multiplies e4m3 by bf16 here; use e4m3 by e4m3 or bf16 by bf16",
+    ),
+    "8-bit majorness": (
+        FP8,
+        {"operands": operand(FP8, "b", major="n")},
+        "operand 'b' is n-contiguous; 8-bit wgmma needs k contiguous",
+    ),
+    "tile.k": (
+        BF16,
+        {"tile": Tile(m=128, n=128, k=48)},
+        "tile.k is 48 = 96 B of bf16; it must be whole 128-byte atoms",
+    ),
+    "scale type": (
+        FP8,
+        {"operands": operand(FP8, "sfa", dtype=DType.BF16)},
+        "scale operand 'sfa' is bf16; block scales on sm90 are f32",
+    ),
+    "scale block": (
+        FP8,
+        {"operands": operand(FP8, "sfb", box=("n/128", "k/64"))},
+        "scale operand 'sfb' has box ('n/128', 'k/64'); promotion needs k/128",
+    ),
+    "A's scales": (
+        FP8,
+        {"operands": operand(FP8, "sfa", box=("m/128", "k/128"))},
+        "A's scales need one per row",
+    ),
+    "B's scales": (
+        FP8,
+        {"operands": operand(FP8, "sfb", box=("k/128",), major=None)},
+        "B's scales need an n axis, such as 'n/128'",
+    ),
+    "accumulators": (
+        FP8,
+        {"tile": Tile(m=256, n=256, k=128)},
+        "tile 256x256 on 2 warpgroups needs 384 accumulator registers a thread, at most 208 are left",
+    ),
+    "m-contiguous output": (
+        FP8,
+        {"operands": operand(FP8, "d", major="m")},
+        "output 'd' is m-contiguous; sm90 epilogues store rows, so make n contiguous",
+    ),
+    "multicast rows": (
+        catalog.bf16_gemm("nt", catalog.Shape(128, 24)),
+        {"cluster": Cluster(m=2)},
+        "operand 'b': 24 rows shared by 2 CTAs must be a multiple of 16",
+    ),
+    "ring of an idle operand": (
+        BF16,
+        {
+            "operands": (*BF16.operands, Operand(name="e", dtype=DType.BF16, box=("m", "k"))),
+            **ring(BF16, "ab", holds=("a", "b", "e")),
+        },
+        "copies operand 'e', which no role multiplies or scales by",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_what_does_not_fit_is_refused(what: str) -> None:
+    spec, changes, sentence = REFUSALS[what]
+    with pytest.raises(ValueError) as raised:
+        lower(spec.replace(**changes))
+    assert sentence in str(raised.value)
+
+
+def test_two_ctas_share_the_memory_of_an_sm() -> None:
+    spec = catalog.fp8_gemm_nt(catalog.Shape(64, 64, groups=1, ctas_per_sm=2))
+    plan = lower(spec)
+    assert plan.shared_bytes <= shared_limit(Arch.SM90, 2) < LIMITS[Arch.SM90].shared_per_cta // 2
+    deeper = {"rings": (spec.rings[0].replace(slots=plan.ring("ab").slots + 1), *spec.rings[1:])}
+    with pytest.raises(ValueError, match="for each of 2 CTAs; lower slots or the tile"):
+        lower(spec.replace(**deeper))
+
+
+def test_left_to_itself_a_ring_is_as_deep_as_fits() -> None:
+    for spec in (FP8, BF16, NN):
+        plan = lower(spec)
+        depth = plan.ring("ab").slots
+        assert lower(spec.replace(**ring(spec, "ab", slots=depth))).shared_bytes == plan.shared_bytes
+        with pytest.raises(ValueError, match=f"ring 'ab' with {depth + 1} slots needs"):
+            lower(spec.replace(**ring(spec, "ab", slots=depth + 1)))

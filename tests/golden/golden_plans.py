@@ -1,0 +1,44 @@
+"""The plan prints that reviewers read. Run this file to rewrite them: ``python tests/golden/golden_plans.py``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gemmgen import catalog
+from gemmgen.backends import lower, table
+
+FOLDER = Path(__file__).parent / "plans"
+NAMES = (
+    "sm90_fp8_gemm_nt_bf16_64x16",
+    "sm90_fp8_gemm_nt_bf16_64x64_x2",
+    "sm90_fp8_gemm_nt_bf16_128x128",
+    "sm90_fp8_gemm_nt_bf16_128x176",
+    "sm90_fp8_gemm_nt_bf16_256x128_c21",
+    "sm90_fp8_gemm_nt_1d1d_ksf_f32_c_direct_64x128",
+    "sm90_bf16_gemm_nt_bf16_192x176",
+    "sm90_bf16_gemm_nt_bf16_256x128_c12",
+    "sm90_bf16_gemm_tn_f32_c_128x128",
+)
+
+
+def path(name: str) -> Path:
+    """The golden file of a kernel."""
+    return FOLDER / f"{name}.txt"
+
+
+def print_of(name: str) -> str:
+    """The plan of a shipped kernel as ``gemmgen plan`` prints it."""
+    return table(lower(catalog.specs()[name]))
+
+
+def rewrite() -> None:
+    """Make the folder hold exactly the present prints."""
+    FOLDER.mkdir(exist_ok=True)
+    for old in FOLDER.glob("*.txt"):
+        old.unlink()
+    for name in NAMES:
+        path(name).write_text(print_of(name), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    rewrite()
