@@ -76,13 +76,9 @@ def architecture(text: str) -> Arch:
 
 def _choose(op: str, arch: Arch, sizes: Sizes) -> KernelSpec:
     """The kernel the op would take for these sizes with its defaults: D in bf16, no C."""
-    from gemmgen.ops.choice import choose
+    from gemmgen.ops import spec_for
 
-    if not kernels_of(op, arch):
-        raise ValueError(f"op {op!r} has no kernel for {arch}; `gemmgen list` shows what there is")
-    family = OPERATORS[op]
-    shape = choose(family.shapes(), sizes.m, sizes.n, sizes.k * family.element_bytes, SMS[arch], family.promoted)
-    return family.spec(shape)
+    return spec_for(op, sizes.m, sizes.n, sizes.k, SMS[arch], arch=arch)
 
 
 def _load_variable(file: str, variable: str) -> KernelSpec:

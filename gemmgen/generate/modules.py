@@ -10,10 +10,12 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from gemmgen.generate.operators import OPERATORS, Operator, kernels_of
+from gemmgen.generate.operators import ERRORS, OPERATORS, Operator, kernels_of
 from gemmgen.ir import Arch
 
 LINE_LENGTH = 120
+ALIASES = {"Pair": "tuple[torch.Tensor, torch.Tensor]", "Recipe": "tuple[int, ...]"}
+"""Type aliases of ``gemmgen.ops`` written out, so that a reader of the wrapper need not look them up."""
 
 
 def python_files() -> dict[str, str]:
@@ -26,35 +28,65 @@ def python_files() -> dict[str, str]:
         keep_trailing_newline=True,
         autoescape=False,
     )
+    files = {"__init__.py": _black(templates.get_template("init.py.jinja").render(ops=sorted(OPERATORS)))}
     module = templates.get_template("op.py.jinja")
-    files = {"__init__.py": templates.get_template("init.py.jinja").render(ops=sorted(OPERATORS)), "py.typed": ""}
-    files |= {f"{op.name}.py": module.render(**_view(op)) for op in OPERATORS.values()}
-    return {path: _black(text) if path.endswith(".py") else text for path, text in files.items()}
+    files |= {f"{op.name}.py": _black(module.render(**_view(op))) for op in OPERATORS.values()}
+    return {**files, "py.typed": ""}
 
 
 def _view(op: Operator) -> dict[str, Any]:
     from gemmgen import ops
 
     signature = inspect.signature(getattr(ops, op.name))
-    undocumented = [name for name in signature.parameters if name not in op.parameters]
-    if undocumented:
-        raise ValueError(f"op {op.name!r} takes {undocumented}, which gemmgen/generate/operators.py does not describe")
+    parameters = list(signature.parameters.values())
+    _check_documented(op, [parameter.name for parameter in parameters])
+    specs = [spec for arch in Arch for spec in kernels_of(op.name, arch)]
     return {
         "op": op,
-        "signature": str(signature),
-        "arguments": _forwarded(signature),
-        "kernels": [spec for arch in Arch for spec in kernels_of(op.name, arch)],
+        "parameters": _declared(parameters),
+        "documented": {parameter.name: op.parameters[parameter.name] for parameter in parameters},
+        "returns": _annotation(signature.return_annotation),
+        "arguments": ", ".join(map(_forwarded, parameters)),
+        "errors": ERRORS,
+        "kernels": len(specs),
+        "folders": sorted({f"kernels/{spec.arch}/{spec.arch}_{op.name}_*.cu" for spec in specs}),
+        "archs": sorted({str(spec.arch) for spec in specs}),
     }
 
 
-def _forwarded(signature: inspect.Signature) -> str:
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    return ", ".join(f"{p.name}={p.name}" if p.kind is keyword else p.name for p in signature.parameters.values())
+def _check_documented(op: Operator, names: list[str]) -> None:
+    if sorted(names) != sorted(op.parameters):
+        raise ValueError(
+            f"op {op.name!r} takes {sorted(names)}, but gemmgen/generate/operators.py describes "
+            f"{sorted(op.parameters)}; describe exactly what it takes"
+        )
+
+
+def _declared(parameters: list[inspect.Parameter]) -> list[str]:
+    """The parameter list, one entry a line, with the star before the first keyword-only one."""
+    lines, starred = [], False
+    for parameter in parameters:
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not starred:
+            lines.append("*")
+            starred = True
+        default = "" if parameter.default is inspect.Parameter.empty else f" = {parameter.default!r}"
+        lines.append(f"{parameter.name}: {_annotation(parameter.annotation)}{default}")
+    return lines
+
+
+def _annotation(annotation: str) -> str:
+    """An annotation as written in ``gemmgen.ops`` (its annotations are text), aliases written out."""
+    return " | ".join(ALIASES.get(part, part) for part in annotation.split(" | "))
+
+
+def _forwarded(parameter: inspect.Parameter) -> str:
+    keyword = parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    return f"{parameter.name}={parameter.name}" if keyword else parameter.name
 
 
 def _black(text: str) -> str:
     import black
+    from black.mode import TargetVersion
 
     # The target is named so that the interpreter that runs black does not matter.
-    mode = black.Mode(line_length=LINE_LENGTH, target_versions={black.TargetVersion.PY311})
-    return black.format_str(text, mode=mode)
+    return black.format_str(text, mode=black.Mode(line_length=LINE_LENGTH, target_versions={TargetVersion.PY311}))

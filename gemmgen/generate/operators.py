@@ -5,26 +5,19 @@ Knows the catalog; the signatures themselves are those of ``gemmgen.ops``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from gemmgen import catalog
-from gemmgen.catalog import Shape
-from gemmgen.ir import Arch, DType, KernelSpec
+from gemmgen.ir import Arch, KernelSpec
 
 
 @dataclass(frozen=True)
 class Operator:
-    """One op: its documentation, and its kernels for default options (D in bf16, no C)."""
+    """One op and a sentence for each of its parameters."""
 
     name: str
     summary: str
     parameters: dict[str, str]
-    element_bytes: int
-    promoted: bool
-    shapes: Callable[[], tuple[Shape, ...]]
-    spec: Callable[[Shape], KernelSpec]
 
 
 def kernels_of(op: str, arch: Arch) -> tuple[KernelSpec, ...]:
@@ -37,45 +30,50 @@ def op_of(spec: KernelSpec) -> str:
     return next(op for op in OPERATORS if spec.name.startswith(f"{spec.arch}_{op}_"))
 
 
+ERRORS = {
+    "TypeError": "a dtype is not one of the above, or an argument is no tensor or no pair of tensors.",
+    "ValueError": "shapes disagree, an address or a row pitch is no multiple of 16 bytes, d overlaps an input.",
+    "RuntimeError": "an input requires a gradient (there is no backward), or a kernel does not compile.",
+    "DeviceError": "tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.",
+    "CaptureError": "the first call with these shapes is inside CUDA graph capture; warm it up before.",
+}
+
 _OUTPUT = {
-    "d": "[M, N], bf16 or fp32, rows contiguous (any pitch); written in place. Left out, a bf16 tensor is allocated.",
-    "c": "[M, N] like d, added in fp32 before the result is rounded; d itself is allowed. Left out, nothing is added.",
+    "d": "bf16 or fp32 [M, N] to write to, rows contiguous, any pitch; allocated when left out, returned either way.",
+    "c": "of d's shape and type, added in fp32 before the result is rounded; may be d itself.",
+    "compiled_dims": "accepted for compatibility and checked; extents are run-time values.",
+    "out_dtype": "type of a d that is allocated: c's when there is a c, else bf16.",
 }
 
 
 def _fp8() -> Operator:
     return Operator(
         name="fp8_gemm_nt",
-        summary="D[M, N] = C[M, N] + (A[M, K] * sfa) @ (B[N, K] * sfb)^T in e4m3, promoted to fp32 every 128 of K.",
+        summary="d[M, N] = (a * sfa) @ (b * sfb)^T (+ c) in e4m3, promoted to fp32 with its scales every 128 of K.",
         parameters={
-            "a": "(data, scale): e4m3 [M, K] with K contiguous; fp32 [M, ceil(K / 128)], plain or M-contiguous.",
-            "b": "(data, scale): e4m3 [N, K] with K contiguous; fp32 [ceil(N / 128) or N, ceil(K / 128)].",
+            "a": "pair of e4m3 data [M, K], K contiguous, and fp32 scales [M, ceil(K/128)], either order in memory.",
+            "b": "pair of e4m3 data [N, K], K contiguous, fp32 scales [ceil(N/128), ceil(K/128)] or [N, ceil(K/128)].",
+            "recipe": "(1, 128, 128) or (1, 1, 128): confirms what the shape of b's scales says.",
+            "recipe_a": "(1, 128), together with recipe_b, instead of recipe.",
+            "recipe_b": "(128, 128) or (1, 128), together with recipe_a, instead of recipe.",
+            "disable_ue8m0_cast": "accepted for compatibility; fp32 scales are used exactly as they are.",
             **_OUTPUT,
         },
-        element_bytes=1,
-        promoted=True,
-        shapes=partial(catalog.fp8_shapes, DType.BF16, False, "m", 128, False),
-        spec=catalog.fp8_gemm_nt,
     )
 
 
 def _bf16(layout: str) -> Operator:
     a = "[M, K]" if layout[0] == "n" else "[K, M]"
     b = "[K, N]" if layout[1] == "n" else "[N, K]"
-    left = "A" if layout[0] == "n" else "A^T"
-    right = "B" if layout[1] == "n" else "B^T"
+    product = f"{'a' if layout[0] == 'n' else 'a^T'} @ {'b' if layout[1] == 'n' else 'b^T'}"
     return Operator(
         name=f"bf16_gemm_{layout}",
-        summary=f"D[M, N] = C[M, N] + {left} @ {right} in bf16 with fp32 sums; A is {a}, B is {b}.",
+        summary=f"d[M, N] = {product} (+ c) for bf16 a {a} and b {b}, summed in fp32.",
         parameters={
-            "a": f"bf16 {a}, last dimension contiguous, any row pitch of a multiple of 16 bytes.",
-            "b": f"bf16 {b}, last dimension contiguous, any row pitch of a multiple of 16 bytes.",
+            "a": f"bf16 {a}, one dimension contiguous, the other's pitch a multiple of 16 bytes.",
+            "b": f"bf16 {b}, one dimension contiguous, the other's pitch a multiple of 16 bytes.",
             **_OUTPUT,
         },
-        element_bytes=2,
-        promoted=False,
-        shapes=partial(catalog.bf16_shapes, layout, DType.BF16, False, False),
-        spec=partial(catalog.bf16_gemm, layout),
     )
 
 
