@@ -1,4 +1,17 @@
 """Imports every instruction family, so that their decoders are in the registry.
-A new family (tcgen05, block-scaled mma) is one more line here."""
+A new family (tcgen05, block-scaled mma) is one more name here."""
 
-from . import arithmetic, barrier_ops, control, convert, integer, logic, memory_ops, warp_ops  # noqa: F401
+from . import (  # noqa: F401
+    arithmetic,
+    async_copy,
+    atomics,
+    barrier_ops,
+    control,
+    convert,
+    fragment_ops,
+    integer,
+    logic,
+    matrix,
+    memory_ops,
+    warp_ops,
+)

@@ -195,6 +195,11 @@ class Gpu:
             self._land_one()
         cta.finish()
 
+    def warn(self, text: str) -> None:
+        """Note something that hardware tolerates; a given sentence once."""
+        if text not in self.report.warnings:
+            self.report.warnings.append(text)
+
     def submit(self, op: AsyncOp) -> AsyncOp:
         """Queue asynchronous work; the schedule decides whether it lands at once."""
         if self.schedule.lands_at_issue(op.kind):

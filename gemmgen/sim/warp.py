@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import SimulationError
+from .errors import Fault, OutOfBounds, SimulationError
 from .registry import CONTROL, SYNC, Call, meaning
 from .types import DTYPES, LANES, Array, Instr, Mask, Reg
 from .values import Registers
@@ -115,6 +115,8 @@ class Warp:
         self.local: Any = None
         self.fence_rows: Any = None
         self.token_serial = 0
+        self.wgmma_count = 0
+        self.wgmma_pending: dict[int, Any] = {}
         self.call_params: dict[str, Array] = {}
         self.fence_clock: Array | None = None
 
@@ -290,7 +292,12 @@ class Warp:
     def at_exit(self) -> None:
         """Work that was never waited for."""
         if self.out.wgmma_open or any(self.out.wgmma_groups):
-            raise SimulationError(f"{self.where()}: exits with wgmma results that were never waited for")
+            raise Fault(f"{self.where()}: exits with wgmma results that were never waited for")
+        for groups in self.out.bulk_groups.values():
+            if any(not store.waited_read for group in groups for store in group):
+                self.cta.gpu.warn(f"{self.where()}: exits while bulk stores may still read shared memory")
+        if any(self.out.bulk_open.values()):
+            self.cta.gpu.warn(f"{self.where()}: exits with bulk stores that were never committed")
 
     def where(self) -> str:
         """`entry kernel, CTA (0, 0, 0), warp 3 (math)`."""
@@ -409,8 +416,6 @@ def _ranges(bits: int) -> str:
 
 
 def _as_simulation_error(error: Exception) -> SimulationError:
-    from .errors import Fault, OutOfBounds
-
     return OutOfBounds(str(error)) if isinstance(error, IndexError) else Fault(str(error))
 
 

@@ -1,0 +1,277 @@
+"""The work behind bulk and tensor copies: what is read when, what is written when, and who learns of it.
+It queues AsyncOps and talks to the shadow; operand decoding is async_copy.py's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .barrier_ops import find_barrier, locate
+from .errors import Fault
+from .machine import AsyncOp, Cta
+from .memory import PARAM_WINDOW
+from .shadow import Shadow
+from .swizzle import SPAN_BYTES, SmemSwizzle
+from .tensor_map import (
+    TensorMap,
+    decode_tensor_map,
+    gather_box,
+    load_shared_box,
+    reduce_box,
+    scatter_box,
+    store_shared_box,
+)
+from .types import Array, Instr
+
+if TYPE_CHECKING:
+    from .warp import Warp
+
+
+@dataclass(eq=False)
+class BulkStore:
+    """A store in a bulk group: reads shared memory first, writes global memory later."""
+
+    read: AsyncOp
+    write: AsyncOp
+    shadow: Shadow
+    words: slice
+    waited_read: bool = False
+
+
+def load_map(warp: Warp, address: int) -> TensorMap:
+    """The tensor map at an address, through the CTA's descriptor cache."""
+    data = warp.cta.maps.get(address)
+    if data is None:
+        if address % 64:
+            raise Fault(f"tensor map address {address:#x} is not a multiple of 64 bytes")
+        data = warp.cta.maps[address] = _map_data(warp, address)
+    return decode_tensor_map(data)
+
+
+def _map_data(warp: Warp, address: int) -> bytes:
+    if address >> 32 == PARAM_WINDOW >> 32:
+        block = warp.cta.program.params
+        offset = address - block.base
+        return block.data[offset : offset + 128].tobytes()
+    return warp.cta.gpu.memory.bytes_at(address, 128).tobytes()
+
+
+def _box_words(tensor: TensorMap, offset: int) -> slice:
+    pitch = tensor.shared_inner_bytes if tensor.swizzle is SmemSwizzle.NONE else SPAN_BYTES[tensor.swizzle]
+    return slice(offset // 4, (offset + tensor.rows * pitch) // 4)
+
+
+def _ranks(warp: Warp, own: int, mask: int | None) -> list[int]:
+    if mask is None:
+        return [own]
+    ranks = [rank for rank in range(16) if mask >> rank & 1]
+    if not ranks or ranks[-1] >= warp.cta.cluster.size:
+        raise Fault(f"multicast mask {mask:#x} in a cluster of {warp.cta.cluster.size} CTAs")
+    return ranks
+
+
+def _what(warp: Warp, instr: Instr) -> str:
+    return f"{instr.base} copy issued by {warp.who()} (PTX line {instr.line})"
+
+
+def tensor_load(
+    warp: Warp, instr: Instr, target: int, map_address: int, coords: tuple[int, ...], barrier: int, mask: int | None
+) -> None:
+    """Global memory to the box's place in one or several CTAs, completing on a barrier there."""
+    tensor = load_map(warp, map_address)
+    if len(coords) != tensor.rank:
+        raise Fault(f"a {len(coords)}d copy with a tensor map of rank {tensor.rank}")
+    memory = warp.cta.gpu.memory
+    block = memory.at(tensor.address)
+
+    def fetch() -> Array:
+        return gather_box(tensor, coords, block.data, block.base)
+
+    def write(cta: Cta, offset: int) -> None:
+        store_shared_box(tensor, cta.smem.data, offset, fetch())
+
+    _check_target(warp, target, 128)
+    _queue_loads(warp, instr, target, barrier, mask, tensor.transaction_bytes, lambda at: _box_words(tensor, at), write)
+
+
+def bulk_load(
+    warp: Warp, instr: Instr, target: int, source: int, size: int, barrier: int, from_shared: bool, mask: int | None
+) -> None:
+    """Bytes from global memory, or from the own shared memory, to one or several CTAs."""
+    if size % 16 or source % 16 or target % 16:
+        raise Fault(f"cp.async.bulk: size {size}, source {source:#x} and target {target:#x} must be multiples of 16")
+    if not size:
+        return
+    clock = warp.clock.copy()
+
+    def fetch() -> Array:
+        if not from_shared:
+            return warp.cta.gpu.memory.bytes_at(source, size)
+        cta, offset = locate(warp, source)
+        cta.shadow.async_read(clock, warp.number, slice(offset // 4, (offset + size) // 4), _what(warp, instr))
+        cta.shadow.async_read_done(warp, slice(offset // 4, (offset + size) // 4))
+        return cta.smem.data[offset : offset + size].copy()
+
+    def write(cta: Cta, offset: int) -> None:
+        if offset + size > cta.smem.nbytes:
+            raise IndexError(f"cp.async.bulk: {size} bytes at shared offset {offset} of {cta.smem.nbytes}")
+        cta.smem.data[offset : offset + size] = fetch()
+
+    def words(at: int) -> slice:
+        return slice(at // 4, (at + size) // 4)
+
+    _queue_loads(warp, instr, target, barrier, mask, size, words, write)
+
+
+def _check_target(warp: Warp, target: int, align: int) -> None:
+    _, offset = locate(warp, target)
+    if offset % align:
+        raise Fault(f"shared address {target:#x} of a tensor copy must be a multiple of {align} bytes")
+
+
+def _queue_loads(
+    warp: Warp,
+    instr: Instr,
+    target: int,
+    barrier: int,
+    mask: int | None,
+    nbytes: int,
+    words: Callable[[int], slice],
+    write: Callable[[Cta, int], None],
+) -> None:
+    """One AsyncOp per destination CTA: write, tell the shadow, complete the bytes on that CTA's barrier."""
+    cta, offset = locate(warp, target)
+    bar_cta, bar_offset = locate(warp, barrier)
+    if bar_cta is not cta and mask is None:
+        raise Fault(f"{bar_cta.shared(bar_offset)}: the mbarrier of a copy must be in the destination's CTA")
+    find_barrier(warp, barrier).check_fenced("the async proxy")
+    clock, what = warp.clock.copy(), _what(warp, instr)
+    for rank in _ranks(warp, cta.rank, mask):
+        destination = warp.cta.cluster.cta(rank)
+
+        def land(destination: Cta = destination) -> None:
+            if destination.exited:
+                raise Fault(f"it lands in shared memory of CTA {destination.position}, which has already exited")
+            signal = destination.mbarrier(bar_offset)
+            write(destination, offset)
+            destination.shadow.async_write(clock, words(offset), signal.component, signal.phase + 1, what)
+            signal.complete(nbytes, clock)
+
+        warp.cta.gpu.submit(AsyncOp("load", what, land))
+
+
+def tensor_store(
+    warp: Warp, instr: Instr, lane: int, source: int, map_address: int, coords: tuple[int, ...], reduction: str
+) -> None:
+    """The box from shared to global memory, or combined into it."""
+    tensor = load_map(warp, map_address)
+    if len(coords) != tensor.rank:
+        raise Fault(f"a {len(coords)}d copy with a tensor map of rank {tensor.rank}")
+    cta, offset = _own_shared(warp, source, 128)
+    block = warp.cta.gpu.memory.at(tensor.address)
+    if not block.writable:
+        raise Fault(f"{block.name}: tensor store to memory mapped read-only")
+
+    def read() -> Array:
+        return load_shared_box(tensor, cta.smem.data, offset)
+
+    def write(box: Array) -> None:
+        if reduction:
+            reduce_box(tensor, coords, block.data, block.base, box, reduction)
+        else:
+            scatter_box(tensor, coords, block.data, block.base, box)
+
+    _queue_store(warp, instr, lane, cta, _box_words(tensor, offset), read, write)
+
+
+_BULK_TYPES: dict[str, Any] = {"u32": np.uint32, "b32": np.uint32, "s32": np.int32, "f32": np.float32}
+_BULK_TYPES |= {"u64": np.uint64, "b64": np.uint64, "s64": np.int64, "f64": np.float64, "f16": np.float16}
+_COMBINE: dict[str, Any] = {"add": np.add, "min": np.minimum, "max": np.maximum}
+_COMBINE |= {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+
+
+def bulk_store(
+    warp: Warp, instr: Instr, lane: int, target: int, source: int, size: int, reduction: str, element: str
+) -> None:
+    """Bytes from shared to global memory, or combined into it element by element."""
+    if size % 16 or target % 16:
+        raise Fault(f"cp.async.bulk: size {size} and target {target:#x} must be multiples of 16")
+    cta, offset = _own_shared(warp, source, 16)
+
+    def read() -> Array:
+        if offset + size > cta.smem.nbytes:
+            raise IndexError(f"cp.async.bulk: {size} bytes at shared offset {offset} of {cta.smem.nbytes}")
+        return cta.smem.data[offset : offset + size].copy()
+
+    def write(data: Array) -> None:
+        place = warp.cta.gpu.memory.bytes_at(target, size, write=True)
+        if not reduction:
+            place[:] = data
+        elif element == "bf16":
+            place[:] = reduce_bf16(place, data, reduction)
+        else:
+            values = place.copy().view(_BULK_TYPES[element])
+            place[:] = _COMBINE[reduction](values, data.view(_BULK_TYPES[element])).view(np.uint8)
+
+    _queue_store(warp, instr, lane, cta, slice(offset // 4, (offset + size) // 4), read, write)
+
+
+def reduce_bf16(old: Array, new: Array, reduction: str) -> Array:
+    """Element-wise combination of bf16 bytes."""
+    from .packed import narrow, widen
+
+    a, b = (widen(x.copy().view(np.uint16)).astype(np.float64) for x in (old, new))
+    return narrow(_COMBINE[reduction](a, b), "bf16").view(np.uint8)
+
+
+def _own_shared(warp: Warp, address: int, align: int) -> tuple[Cta, int]:
+    cta, offset = locate(warp, address)
+    if cta is not warp.cta:
+        raise Fault(f"shared address {address:#x} belongs to CTA {cta.position}; a store reads the CTA's own memory")
+    if offset % align:
+        raise Fault(f"shared address {address:#x} of a copy must be a multiple of {align} bytes")
+    return cta, offset
+
+
+def _queue_store(
+    warp: Warp,
+    instr: Instr,
+    lane: int,
+    cta: Cta,
+    words: slice,
+    read: Callable[[], Array],
+    write: Callable[[Array], None],
+) -> None:
+    what = _what(warp, instr)
+    cta.shadow.async_read(warp.clock, warp.number, words, what)
+    box: list[Array] = []
+    reading = AsyncOp("bulk_store", what, lambda: box.append(read()))
+
+    def finish() -> None:
+        reading.run()
+        write(box[0])
+
+    writing = AsyncOp("bulk_store", what, finish)
+    gpu = cta.gpu
+    gpu.submit(reading)
+    gpu.submit(writing)
+    warp.out.bulk_open.setdefault(lane, []).append(BulkStore(reading, writing, cta.shadow, words))
+
+
+def wait_bulk(warp: Warp, lane: int, keep: int, read_only: bool) -> None:
+    """All but the latest keep groups have been read (and, unless read_only, written)."""
+    groups = warp.out.bulk_groups.get(lane, [])
+    done = max(len(groups) - keep, 0)
+    for group in groups[:done]:
+        for store in group:
+            store.read.run()
+            if not store.waited_read:
+                store.waited_read = True
+                store.shadow.async_read_done(warp, store.words)
+            if not read_only:
+                store.write.run()
+    if not read_only:
+        warp.out.bulk_groups[lane] = groups[done:]
