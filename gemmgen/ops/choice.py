@@ -26,6 +26,10 @@ EPILOGUE = 600
 """Cycles of an epilogue, beside one for every 16 elements of the tile."""
 SHARED_SM = 1.25
 """How much longer a tile takes when another CTA works on the same SM."""
+HALF_RING = 1.6
+"""How much slower copies come through the half ring of a CTA made to share its SM."""
+SOLE_START = 1000
+"""Cycles that a CTA made to fill its SM needs more to start."""
 OVERLAP = 0.1
 """Share of the smaller of compute and memory time that is not hidden by the larger."""
 
@@ -39,10 +43,13 @@ def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -
     products = shape.m * shape.n / PRODUCT_ROWS + BETWEEN_PRODUCTS[promoted]
     crowding = 1.0 if tiles * 4 >= 3 * sms else 0.8
     copies = (shape.m + shape.n) * 128 / L2_BYTES * crowding
+    if shape.ctas_per_sm > 1:
+        copies *= HALF_RING
     block = max(products, copies, TURN[promoted])
     if shape.ctas_per_sm > 1 and tiles > sms:
         block *= SHARED_SM
     compute = waves * (-(-k_bytes // 128) * block + EPILOGUE + shape.m * shape.n / 16)
+    compute += SOLE_START if shape.ctas_per_sm == 1 else 0
     memory = ((m + n) * k_bytes + 2 * m * n) / DEVICE_BYTES
     return max(compute, memory) + OVERLAP * min(compute, memory)
 
