@@ -1,0 +1,1 @@
+"""Makes ``tests/reference.py`` importable from every folder of tests."""

@@ -1,0 +1,262 @@
+"""The hot path without a GPU: prepared launches against a target that records, and blocks against packing anew."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from problems import bf16_problem, fp8_problem, whole_numbers
+from reference import mn_major
+
+import gemmgen
+from gemmgen import catalog, sim
+from gemmgen.ir import DType
+from gemmgen.ops import block, dense, dispatch
+from gemmgen.runtime.arguments import Problem, TensorView, pack
+from gemmgen.runtime.tensor_maps import element_name
+
+ADDRESS_AT = 24
+
+
+class RecordingTarget:
+    """Stands for a GPU: its tensor maps hold the address at a place of its own, its launches are remembered."""
+
+    family = "sm90"
+    sms = 132
+
+    def __init__(self, scrambled: bool = False) -> None:
+        self.loaded: list[str] = []
+        self.launches: list[tuple[tuple[int, int, int], bytes]] = []
+        self.encodings = 0
+        self.scrambled = scrambled
+
+    def load(self, text: Any) -> str:
+        self.loaded.append(text.entry)
+        return str(text.entry)
+
+    def address(self, tensor: torch.Tensor, name: str = "") -> int:
+        return tensor.data_ptr()
+
+    def current_stream(self) -> int:
+        return 0
+
+    def encode_tensor_map(
+        self,
+        dtype: str,
+        address: int,
+        dims: Sequence[int],
+        strides: Sequence[int],
+        box: Sequence[int],
+        element_strides: Sequence[int] | None = None,
+        swizzle: str = "none",
+        *_: str,
+    ) -> bytes:
+        self.encodings += 1
+        assert address % 16 == 0 and all(stride % 16 == 0 for stride in strides)
+        fields = f"{element_name(dtype)} {tuple(dims)} {tuple(strides)} {tuple(box)} {swizzle}".encode()
+        image = bytearray(fields.ljust(128, b".")[:128])
+        image[ADDRESS_AT : ADDRESS_AT + 8] = struct.pack("<Q", address)
+        if self.scrambled:
+            image[0] = address >> 4 & 0xFF
+        return bytes(image)
+
+    def launch(self, handle: str, grid: tuple[int, int, int], params: bytes, *_: object) -> None:
+        self.launches.append((grid, params))
+
+
+@pytest.fixture
+def target(monkeypatch: pytest.MonkeyPatch) -> RecordingTarget:
+    recording = RecordingTarget()
+    monkeypatch.setattr(dispatch, "current_target", lambda device: recording)
+    return recording
+
+
+def fp8_dispatcher() -> dispatch.Dispatcher:
+    dispatcher, _ = dense.fp8_call(*fp8_call())
+    return dispatcher
+
+
+def fp8_call() -> tuple[Any, ...]:
+    problem = fp8_problem(8, 16, 256)
+    d = torch.zeros(8, 16, dtype=torch.bfloat16)
+    return problem.a, problem.sfa, problem.b, problem.sfb, None, d
+
+
+def test_a_prepared_launch_equals_packing_anew(target: RecordingTarget) -> None:
+    dispatcher = fp8_dispatcher()
+    a, sfa, b, sfb, _, d = fp8_call()
+    prepared = dispatcher._prepare((a, sfa, b, sfb, d))
+    encodings = target.encodings
+    for slots in ((a, sfa, b, sfb, d), (a.clone(), sfa.clone(), b.clone(), sfb.clone(), d.clone())):
+        dispatch._launch(prepared, slots, ())
+        assert target.encodings == encodings, "a hot launch encodes nothing"
+        grid, params = target.launches[-1]
+        assert grid == (1, 1, 1) and len(params) % 64 == 0
+        assert prepared.kernel is not None
+        views = {
+            name: TensorView(t.data_ptr(), tuple(t.shape), t.stride())
+            for name, t in zip(dispatcher.names, slots, strict=True)
+        }
+        problem = Problem({"m": 8, "n": 16, "k": 256}, views, {})
+        fresh = pack(prepared.kernel.plan, problem, dispatch.encoder(target))  # type: ignore[arg-type]
+        encodings = target.encodings
+        assert params[: len(fresh)] == fresh
+
+
+def test_an_encoder_that_hides_the_address_is_asked_each_time(target: RecordingTarget) -> None:
+    target.scrambled = True
+    dispatcher = fp8_dispatcher()
+    a, sfa, b, sfb, _, d = fp8_call()
+    prepared = dispatcher._prepare((a, sfa, b, sfb, d))
+    encodings = target.encodings
+    dispatch._launch(prepared, (a.clone(), sfa, b, sfb, d), ())
+    assert target.encodings > encodings
+
+
+def test_the_simulators_maps_are_patchable_too() -> None:
+    spec = catalog.bf16_gemm("nt", catalog.Shape(64, 64, groups=1))
+    plan = gemmgen.backends.lower(spec)
+    shapes = {"a": (64, 128), "b": (64, 128), "d": (64, 64)}
+
+    def problem(start: int) -> Problem:
+        views = {
+            name: TensorView(start + index * 2**20, shape, (shape[1], 1))
+            for index, (name, shape) in enumerate(shapes.items())
+        }
+        return Problem({"m": 64, "n": 64, "k": 128}, views, {})
+
+    class Simulated(RecordingTarget):
+        def encode_tensor_map(self, dtype: str, *fields: Any) -> bytes:
+            self.encodings += 1
+            return sim.encode_tensor_map(element_name(dtype), *fields)
+
+    simulated = Simulated()
+    encode = dispatch.encoder(simulated)  # type: ignore[arg-type]
+    build = block.block_builder(plan, problem(2**32), encode)
+    encodings = simulated.encodings
+    moved = problem(2**34 + 4096)
+    built = build([view.address for view in moved.tensors.values()], ())
+    assert simulated.encodings == encodings
+    assert built == block.whole_block(plan, moved, encode)
+
+
+def test_every_scalar_is_exchanged_too() -> None:
+    spec = scaled_spec()
+    plan = gemmgen.backends.lower(spec)
+    encode = dispatch.encoder(RecordingTarget())  # type: ignore[arg-type]
+    views = {name: TensorView(4096, (16, 64), (64, 1)) for name in ("a", "b", "d")}
+    views["bias"] = TensorView(8192, (16,), (1,))
+    sizes = {"m": 16, "n": 16, "k": 64}
+    build = block.block_builder(plan, Problem(sizes, views, {"alpha": 0.0}), encode)
+    order = [each.name for each in plan.operands if not each.is_scalar]
+    wanted = block.whole_block(plan, Problem(sizes, views, {"alpha": 2.5}), encode)
+    assert build([views[name].address for name in order], (2.5,)) == wanted
+
+
+def scaled_spec() -> gemmgen.KernelSpec:
+    plain = catalog.bf16_gemm("nt", catalog.Shape(64, 16, groups=1))
+    extra = (
+        gemmgen.Operand(name="alpha", dtype=DType.F32, box=()),
+        gemmgen.Operand(name="bias", dtype=DType.F32, box=("n",)),
+    )
+    return plain.replace(
+        name="scaled",
+        operands=(*plain.operands, *extra),
+        epilogue=(gemmgen.Scale(by="alpha"), gemmgen.Bias(vector="bias"), *plain.epilogue),
+    )
+
+
+def test_empty_outputs_prepare_no_launch(target: RecordingTarget) -> None:
+    """P11: M or N of 0 touches neither the target nor a tensor map."""
+    dispatcher = fp8_dispatcher()
+    for m, n in ((0, 16), (8, 0), (0, 0)):
+        problem = fp8_problem(m, n, 256)
+        d = torch.zeros(m, n, dtype=torch.bfloat16)
+        prepared = dispatcher._prepare((problem.a, problem.sfa, problem.b, problem.sfb, d))
+        assert prepared.kernel is None
+    assert not target.loaded and not target.encodings
+
+
+@pytest.mark.parametrize(
+    ("sfa", "major", "copies"),
+    [
+        (torch.zeros(8, 2), "k", 0),
+        (mn_major(torch.ones(8, 2)), "m", 0),
+        (mn_major(torch.ones(7, 2)), "m", 0),
+        (torch.zeros(8, 5)[:, :2], "k", 0),
+        (torch.zeros(2, 7).T, "k", 1),
+        (torch.zeros(2, 9)[:, 1:].T, "k", 1),
+        (torch.zeros(1, 2).expand(8, 2), "k", 0),
+    ],
+)
+def test_scales_of_a_are_used_as_they_lie(target: RecordingTarget, sfa: torch.Tensor, major: str, copies: int) -> None:
+    dispatcher = fp8_dispatcher()
+    problem = fp8_problem(sfa.shape[0], 16, 256)
+    d = torch.zeros(sfa.shape[0], 16, dtype=torch.bfloat16)
+    prepared = dispatcher._prepare((problem.a, sfa, problem.b, problem.sfb, d))
+    assert prepared.kernel is not None and len(prepared.copied) == copies
+    assert prepared.kernel.spec.operand("sfa").inner == {"m": "m", "k": "k/128"}[major]
+
+
+@pytest.mark.parametrize(
+    ("sfa", "sfb", "name", "copies"),
+    [
+        ("k", "k", "_1d1d_ksf_", 0),
+        ("m", "m", "_1d1d_bf16", 0),
+        ("m", "k", "_1d1d_ksf_", 1),
+        ("k", "m", "_1d1d_ksf_", 1),
+    ],
+)
+def test_scales_per_row_of_b(target: RecordingTarget, sfa: str, sfb: str, name: str, copies: int) -> None:
+    problem = fp8_problem(8, 16, 256, columns=1)
+    lie = {"k": lambda scales: scales, "m": mn_major}
+    d = torch.zeros(8, 16, dtype=torch.bfloat16)
+    dispatcher, slots = dense.fp8_call(problem.a, lie[sfa](problem.sfa), problem.b, lie[sfb](problem.sfb), None, d)
+    prepared = dispatcher._prepare(slots)
+    assert prepared.kernel is not None and name in prepared.kernel.spec.name
+    assert len(prepared.copied) == copies
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "layout"), [(False, False, "nt"), (False, True, "nn"), (True, True, "tn"), (True, False, "tt")]
+)
+def test_majorness_is_read_off_the_strides(target: RecordingTarget, a: bool, b: bool, layout: str) -> None:
+    """Whatever the name of the function, a transposed view picks the kernel of its layout."""
+    left, right = bf16_problem(8, 16, 64)
+    d = torch.zeros(8, 16, dtype=torch.bfloat16)
+    left = left.T.contiguous().T if a else left
+    right = right.T.contiguous().T if b else right
+    dispatcher, slots = dense.bf16_call(left, right, None, d)
+    prepared = dispatcher._prepare(slots)
+    assert prepared.kernel is not None and f"bf16_gemm_{layout}_" in prepared.kernel.spec.name
+
+
+@pytest.mark.parametrize(
+    ("d", "direct"),
+    [
+        (torch.zeros(8, 16, dtype=torch.bfloat16), False),
+        (torch.zeros(8, 24, dtype=torch.bfloat16)[:, :16], False),
+        (torch.zeros(8, 20, dtype=torch.bfloat16)[:, :16], True),
+        (torch.zeros(8, 24, dtype=torch.bfloat16)[:, 3:19], True),
+    ],
+)
+def test_outputs_that_tma_cannot_store_are_stored_directly(
+    target: RecordingTarget, d: torch.Tensor, direct: bool
+) -> None:
+    a, b = bf16_problem(8, 16, 64)
+    for c in (None, whole_numbers(8, 16, torch.bfloat16)):
+        dispatcher, slots = dense.bf16_call(a, b, c, d)
+        prepared = dispatcher._prepare(slots)
+        assert prepared.kernel is not None and ("_direct_" in prepared.kernel.spec.name) == direct
+
+
+def test_metadata_tells_calls_apart() -> None:
+    a, b = bf16_problem(8, 16, 64)
+    assert dispatch.metadata((a, b)) == dispatch.metadata((a.clone(), b.clone()))
+    buffer = torch.zeros(8, 72, dtype=torch.bfloat16)
+    others = [(a[:7], b), (buffer[:, :64], b), (buffer[:, 1:65], b), (a.half(), b)]
+    keys = [dispatch.metadata(slots) for slots in others]
+    assert len({*keys, dispatch.metadata((a, b))}) == len(others) + 1

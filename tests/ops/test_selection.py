@@ -1,0 +1,66 @@
+"""P06 and P10: whatever the tile rule picks is a shipped spec whose tile holds the output."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from gemmgen import catalog
+from gemmgen.backends import lower
+from gemmgen.ir import DType, KernelSpec
+from gemmgen.ops import OPERATORS, spec_for
+from gemmgen.runtime.errors import UnsupportedArchitecture
+
+SPECS = catalog.specs()
+ROWS = (1, 7, 64, 128, 129, 576, 4096)
+
+
+def chosen(operator: str, n: int, k: int, sms: int = 132, **choices: object) -> set[KernelSpec]:
+    return {spec_for(operator, m, n, k, sms, **choices) for m in ROWS}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_choice_over_n_is_shipped(operator: str) -> None:
+    found: set[KernelSpec] = set()
+    for n, k in itertools.product(range(8, 4097, 8), (128, 7168)):
+        found |= chosen(operator, n, k)
+    assert len(found) > 2
+    for spec in found:
+        assert SPECS[spec.name] == spec
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("d", catalog.OUTPUTS)
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("direct_store", [False, True])
+def test_every_variant_of_a_choice_is_shipped(operator: str, d: DType, residual: bool, direct_store: bool) -> None:
+    variants: list[dict[str, object]] = [{}]
+    if operator == "fp8_gemm_nt":
+        variants = [{"sfa_major": major, "sfb_columns": columns} for major in "mk" for columns in (1, 128)]
+    for variant in variants:
+        for n in (8, 24, 576, 2112, 7168):
+            for spec in chosen(operator, n, 1152, d=d, residual=residual, direct_store=direct_store, **variant):
+                assert SPECS[spec.name] == spec
+
+
+def test_stores_never_stage_wider_rows_than_the_tile() -> None:
+    """P06: N of 8, 16, 24 and 40."""
+    for operator, n, d in itertools.product(OPERATORS, (8, 16, 24, 40, 576, 2112), catalog.OUTPUTS):
+        for spec in chosen(operator, n, 7168, d=d):
+            plan = lower(spec)
+            assert plan.store.through is not None
+            assert 16 <= plan.store.row_bytes <= plan.mma.width * d.bytes
+            assert plan.mma.width * d.bytes % plan.store.row_bytes == 0
+
+
+def test_the_rule_counts_multiprocessors() -> None:
+    names = {spec_for("fp8_gemm_nt", 4096, 2112, 7168, sms).name for sms in (2, 66, 132)}
+    assert len(names) > 1
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(ValueError, match="operator: 'fp8_gemm_tt' is unknown; use one of fp8_gemm_nt"):
+        spec_for("fp8_gemm_tt", 1, 8, 128, 132)
+    with pytest.raises(UnsupportedArchitecture, match="bf16_gemm_nt: there is no kernel for sm120; it runs on sm90"):
+        spec_for("bf16_gemm_nt", 1, 8, 128, 132, arch="sm120")
