@@ -3,7 +3,8 @@
     python tests/gpu/conformance.py --json OUT          both halves, on a Hopper machine
     python tests/gpu/conformance.py --sim-only          the simulator against numpy, anywhere
 
-Each module of cases runs in a process of its own, so that a kernel that hangs or faults costs only its neighbours.
+Each module of cases runs in a process of its own: a kernel that hangs or faults ends its process, and the next process
+goes on behind it.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
 
+from conformance_cases.case import Case  # noqa: E402
 from conformance_cases.registry import cases_of, module_names  # noqa: E402
 from conformance_cases.report import print_table, summary  # noqa: E402
 
-WORKER_SECONDS = 300
+Row = dict[str, Any]
+WORKER_SECONDS = 120
+DEVICE_FAILED = 3  # exit code of a worker whose context is no longer usable
 
 
 def main() -> int:
@@ -33,7 +37,7 @@ def main() -> int:
     start = time.time()
     modules = [name for name in module_names() if not options.only or name in options.only]
     with ThreadPoolExecutor(options.jobs) as pool:
-        rows = [row for result in pool.map(lambda name: run_worker(name, options), modules) for row in result]
+        rows = [row for result in pool.map(lambda name: run_module(name, options), modules) for row in result]
     print_table(rows)
     report = {**summary(rows), "seconds": round(time.time() - start, 1), "cases": rows}
     if options.json:
@@ -49,45 +53,63 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="*", help=f"modules of cases: {', '.join(module_names())}")
     parser.add_argument("--match", default="", help="only cases whose name contains this")
     parser.add_argument("--arch", default="sm_90a")
+    parser.add_argument("--schedule", default="random", help="of the simulator: early, late, random, starve")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="worker processes at a time")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--skip", type=int, default=0, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def run_worker(module: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The rows of one module, from a process that may die; what it had not reached is reported as lost."""
+def chosen(module: str, options: argparse.Namespace) -> list[Case]:
+    return [case for case in cases_of(module) if options.match in case.name]
+
+
+def run_module(module: str, options: argparse.Namespace) -> list[Row]:
+    """The rows of one module; a case at which a worker died or hung gets a row that says so."""
+    cases, rows = chosen(module, options), []
+    while len(rows) < len(cases):
+        new, ending = run_worker(module, options, len(rows))
+        rows += new
+        if ending and len(rows) < len(cases):
+            case = cases[len(rows)]
+            rows.append({"family": case.family, "name": case.name, "result": "lost", "detail": ending})
+    return rows
+
+
+def run_worker(module: str, options: argparse.Namespace, skip: int) -> tuple[list[Row], str]:
+    """Rows from one process, and how it ended unless every case got a row."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.jsonl"
-        command = [sys.executable, __file__, "--worker", module, "--json", str(path), "--match", options.match]
-        command += [
-            "--arch",
-            options.arch,
-            *["--sim-only"] * options.sim_only,
-            *["--device-only"] * options.device_only,
-        ]
+        command = [sys.executable, __file__, "--worker", module, "--json", str(path), "--skip", str(skip)]
+        command += ["--match", options.match, "--arch", options.arch, "--schedule", options.schedule]
+        command += ["--seed", str(options.seed)]
+        command += ["--sim-only"] * options.sim_only + ["--device-only"] * options.device_only
         try:
             process = subprocess.run(command, timeout=WORKER_SECONDS, capture_output=True, text=True, check=False)
-            ending = f"exit code {process.returncode}: {process.stderr[-1500:]}" if process.returncode else ""
+            ended = process.returncode not in (0, DEVICE_FAILED)
+            ending = f"exit code {process.returncode}: {process.stderr[-1500:]}" if ended else ""
         except subprocess.TimeoutExpired:
             ending = f"no end after {WORKER_SECONDS} s"
         rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    finished = {row["name"] for row in rows}
-    lost = [case for case in cases_of(module) if options.match in case.name and case.name not in finished]
-    return rows + [{"family": c.family, "name": c.name, "result": "lost", "detail": ending} for c in lost]
+    return rows, ending
 
 
 def work(options: argparse.Namespace) -> int:
-    """Run the cases of one module in this process, a line of JSON each."""
-    from conformance_cases.execute import Device, Simulator, examine
+    """Run the cases of one module in this process, a line of JSON each, until a case leaves the device unusable."""
+    from conformance_cases.device import Device
+    from conformance_cases.execute import examine
+    from conformance_cases.simulator import Simulator
 
-    simulator = None if options.device_only else Simulator(options.arch)
+    simulator = None if options.device_only else Simulator(options.arch, options.schedule, options.seed)
     device = None if options.sim_only else Device(options.arch)
     with Path(options.json).open("w") as rows:
-        for case in cases_of(options.worker):
-            if options.match in case.name:
-                row = examine(case, simulator, device)
-                rows.write(json.dumps(row) + "\n")
-                rows.flush()
+        for case in chosen(options.worker, options)[options.skip :]:
+            row = examine(case, simulator, device)
+            rows.write(json.dumps(row) + "\n")
+            rows.flush()
+            if device is not None and not device.usable():
+                return DEVICE_FAILED
     return 0
 
 

@@ -5,13 +5,15 @@ Every instruction gets the same kind of kernel: operands from arrays, one result
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
 
+from . import oracles
 from .case import PRELUDE, Array, Case, In, generator, out
+from .oracles import Oracle
 
 COUNT = 2048
 THREADS = 256
@@ -23,7 +25,6 @@ CLASSES = {
     "l": ("u64", np.uint64),
     "d": ("double", np.float64),
 }
-Oracle = Callable[..., Array]
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def _f32(kind: str, rng: np.random.Generator) -> Array:
     values = np.where(rng.random(COUNT) < 0.5, bits, moderate.view(np.uint32)).astype(np.uint32)
     if kind == "positive":
         values &= 0x7FFFFFFF
-        values[values >= 0x7F000000] = 0x3F800000
+        values[values >= 0x7E000000] = 0x3F800000  # no subnormal reciprocal
         values[values < 0x01000000] = 0x3F800000
         return values.view(np.float32)
     if kind == "exponent":
@@ -112,97 +113,34 @@ def _operand(op: Op, letter: str, position: int, rng: np.random.Generator) -> Ar
     return np.where(rng.random(COUNT) < 0.25, small, octets).astype(dtype)
 
 
-# oracles, where numpy or ml_dtypes states the meaning on its own
-
-NAN16 = 0x7FFF
-
-
-def _to16(values: Array, dtype: type) -> Array:
-    with np.errstate(all="ignore"):
-        codes = values.astype(dtype).view(np.uint16)
-    return np.where(np.isnan(values), NAN16, codes).astype(np.uint32)
-
-
-def _pack(high: Array, low: Array) -> Array:
-    return (high << 16 | low).astype(np.uint32)
-
-
-def _bf16x2(a: Array, b: Array) -> Array:
-    return _pack(_to16(a, ml_dtypes.bfloat16), _to16(b, ml_dtypes.bfloat16))
-
-
-def _f16x2(a: Array, b: Array) -> Array:
-    return _pack(_to16(a, np.float16), _to16(b, np.float16))
-
-
-def _saturated(values: Array, dtype: type, nan: int) -> Array:
-    largest = float(ml_dtypes.finfo(dtype).max)
-    codes = np.clip(np.nan_to_num(values), -largest, largest).astype(dtype).view(np.uint8)
-    return np.where(np.isnan(values), nan, codes).astype(np.uint16)
-
-
-def _e4m3x2(a: Array, b: Array) -> Array:
-    return _saturated(a, ml_dtypes.float8_e4m3fn, 0x7F) << 8 | _saturated(b, ml_dtypes.float8_e4m3fn, 0x7F)
-
-
-def _e5m2x2(a: Array, b: Array) -> Array:
-    return _saturated(a, ml_dtypes.float8_e5m2, 0x7F) << 8 | _saturated(b, ml_dtypes.float8_e5m2, 0x7F)
-
-
-def _shf_left(low: Array, high: Array, n: Array) -> Array:
-    wide = high.astype(object) * 2**32 + low
-    return np.array([int(w) << int(min(s, 32)) >> 32 & 0xFFFFFFFF for w, s in zip(wide, n, strict=True)], np.uint32)
-
-
-def _prmt(a: Array, b: Array, selector: Array) -> Array:
-    result = np.zeros(COUNT, np.uint32)
-    octets = np.concatenate([a.view(np.uint8).reshape(-1, 4), b.view(np.uint8).reshape(-1, 4)], axis=1)
-    for i in range(4):
-        nibble = selector >> (4 * i) & 15
-        octet = octets[np.arange(COUNT), nibble & 7]
-        octet = np.where(nibble & 8, np.where(octet & 0x80, 0xFF, 0), octet).astype(np.uint32)
-        result |= octet << np.uint32(8 * i)
-    return result
-
-
-def _field(a: Array, start: Array, length: Array) -> Array:
-    return np.array(
-        [
-            int(x) >> min(int(s) & 255, 40) & (1 << min(int(n) & 255, 32)) - 1
-            for x, s, n in zip(a, start, length, strict=True)
-        ],
-        np.uint32,
-    )
-
-
 CVT = (
-    Op("cvt 16 bits", "cvt.rn.bf16x2.f32 %0, %1, %2;", "rff", oracle=_bf16x2),
+    Op("cvt 16 bits", "cvt.rn.bf16x2.f32 %0, %1, %2;", "rff", oracle=oracles.bf16x2),
     Op("cvt 16 bits", "cvt.rz.bf16x2.f32 %0, %1, %2;", "rff"),
     Op("cvt 16 bits", "cvt.rn.relu.bf16x2.f32 %0, %1, %2;", "rff"),
-    Op("cvt 16 bits", "cvt.rn.f16x2.f32 %0, %1, %2;", "rff", oracle=_f16x2),
+    Op("cvt 16 bits", "cvt.rn.f16x2.f32 %0, %1, %2;", "rff", oracle=oracles.f16x2),
     Op("cvt 16 bits", "cvt.rz.f16x2.f32 %0, %1, %2;", "rff"),
     Op("cvt 16 bits", "cvt.rn.relu.f16x2.f32 %0, %1, %2;", "rff"),
-    Op("cvt 16 bits", "cvt.rn.bf16.f32 %0, %1;", "hf", oracle=lambda a: _to16(a, ml_dtypes.bfloat16).astype(np.uint16)),
+    Op("cvt 16 bits", "cvt.rn.bf16.f32 %0, %1;", "hf", oracle=oracles.to_bf16),
     Op("cvt 16 bits", "cvt.rz.bf16.f32 %0, %1;", "hf"),
-    Op("cvt 16 bits", "cvt.rn.f16.f32 %0, %1;", "hf", oracle=lambda a: _to16(a, np.float16).astype(np.uint16)),
+    Op("cvt 16 bits", "cvt.rn.f16.f32 %0, %1;", "hf", oracle=oracles.to_f16),
     Op("cvt 16 bits", "cvt.rz.f16.f32 %0, %1;", "hf"),
     Op("cvt 16 bits", "cvt.f32.f16 %0, %1;", "fh", "halves"),
     Op("cvt 16 bits", "cvt.f32.bf16 %0, %1;", "fh", "halves"),
-    Op("cvt 8 bits", "cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;", "hff", oracle=_e4m3x2),
-    Op("cvt 8 bits", "cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;", "hff", oracle=_e5m2x2),
+    Op("cvt 8 bits", "cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;", "hff", oracle=oracles.e4m3x2),
+    Op("cvt 8 bits", "cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;", "hff", oracle=oracles.e5m2x2),
     Op("cvt 8 bits", "cvt.rn.satfinite.relu.e4m3x2.f32 %0, %1, %2;", "hff"),
     Op("cvt 8 bits", "cvt.rn.satfinite.relu.e5m2x2.f32 %0, %1, %2;", "hff"),
     Op("cvt 8 bits", "cvt.rn.satfinite.e4m3x2.f16x2 %0, %1;", "hr", "halves"),
     Op("cvt 8 bits", "cvt.rn.satfinite.e5m2x2.f16x2 %0, %1;", "hr", "halves"),
-    Op("cvt 8 bits", "cvt.rn.f16x2.e4m3x2 %0, %1;", "rh"),
-    Op("cvt 8 bits", "cvt.rn.f16x2.e5m2x2 %0, %1;", "rh"),
+    Op("cvt 8 bits", "cvt.rn.f16x2.e4m3x2 %0, %1;", "rh", oracle=oracles.decode_pair(ml_dtypes.float8_e4m3fn)),
+    Op("cvt 8 bits", "cvt.rn.f16x2.e5m2x2 %0, %1;", "rh", oracle=oracles.decode_pair(ml_dtypes.float8_e5m2)),
     Op("cvt 8 bits", "cvt.rn.relu.f16x2.e4m3x2 %0, %1;", "rh"),
-    Op("cvt tf32", "cvt.rna.tf32.f32 %0, %1;", "rf"),
+    Op("cvt tf32", "cvt.rna.tf32.f32 %0, %1;", "rf", oracle=oracles.tf32_away),
     Op("cvt tf32", "cvt.rn.tf32.f32 %0, %1;", "rf"),
     Op("cvt tf32", "cvt.rz.tf32.f32 %0, %1;", "rf"),
     Op("cvt tf32", "cvt.rn.relu.tf32.f32 %0, %1;", "rf"),
     *[
-        Op("cvt integer", f"cvt.{r}.{t}.f32 %0, %1;", "rf")
+        Op("cvt integer", f"cvt.{r}.{t}.f32 %0, %1;", "rf", oracle=oracles.to_integer(r, t))
         for r in ("rni", "rzi", "rmi", "rpi")
         for t in ("s32", "u32")
     ],
@@ -219,13 +157,13 @@ CVT = (
     Op("cvt f64", "cvt.rn.f32.f64 %0, %1;", "fd"),
 )
 BITS = (
-    Op("prmt", "prmt.b32 %0, %1, %2, %3;", "rrrr", oracle=_prmt),
+    Op("prmt", "prmt.b32 %0, %1, %2, %3;", "rrrr", oracle=oracles.prmt),
     *[Op("prmt", f"prmt.b32.{m} %0, %1, %2, %3;", "rrrr") for m in ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16")],
-    Op("shf", "shf.l.clamp.b32 %0, %1, %2, %3;", "rrrr", "shift", _shf_left),
+    Op("shf", "shf.l.clamp.b32 %0, %1, %2, %3;", "rrrr", "shift", oracles.shf_left),
     *[Op("shf", f"shf.{m}.b32 %0, %1, %2, %3;", "rrrr", "shift") for m in ("l.wrap", "r.clamp", "r.wrap")],
     *[Op("shifts", f"{m} %0, %1, %2;", "rrr", "shift") for m in ("shl.b32", "shr.u32", "shr.s32")],
     *[Op("shifts", f"{m} %0, %1, %2;", "llr", "shift") for m in ("shl.b64", "shr.u64", "shr.s64")],
-    Op("bit fields", "bfe.u32 %0, %1, %2, %3;", "rrrr", "shift", _field),
+    Op("bit fields", "bfe.u32 %0, %1, %2, %3;", "rrrr", "shift", oracles.field),
     Op("bit fields", "bfe.s32 %0, %1, %2, %3;", "rrrr", "shift"),
     Op("bit fields", "bfi.b32 %0, %1, %2, %3, %4;", "rrrrr"),
     Op("bit counts", "popc.b32 %0, %1;", "rr", oracle=lambda a: np.bitwise_count(a).astype(np.uint32)),
@@ -251,22 +189,35 @@ INTEGER = (
     *[Op("integer", f"{m} %0, %1;", "rr") for m in ("abs.s32", "neg.s32", "not.b32")],
     *[Op("integer", f"{m} %0, %1, %2;", "rrr", "shift") for m in ("div.u32", "rem.u32", "div.s32", "rem.s32")],
 )
-FLOAT = (
+APPROXIMATED = (
+    ("ex2", "exponent", 4),
+    ("lg2", "positive", 1 << 12),
+    ("rcp", "positive", 2),
+    ("rsqrt", "positive", 4),
+    ("sqrt", "positive", 4),
+)
+FLOAT = (  # 0 ulp: the payload of a NaN is not compared
     *[
-        Op("float", f"{m}.f32 %0, %1, %2;", "fff")
+        Op("float", f"{m}.f32 %0, %1, %2;", "fff", oracle=oracles.FLOAT.get(m), ulp=0)
         for m in ("add.rn", "sub.rn", "mul.rn", "add.rz", "mul.rz", "add.ftz", "mul.ftz", "div.rn")
     ],
-    *[Op("float", f"{m}.f32 %0, %1, %2, %3;", "ffff") for m in ("fma.rn", "fma.rz", "fma.rn.ftz")],
-    *[Op("float", f"{m}.f32 %0, %1, %2;", "fff") for m in ("min", "max", "min.NaN", "max.NaN", "max.ftz")],
-    *[Op("float", f"{m}.f32 %0, %1;", "ff") for m in ("abs", "neg", "sqrt.rn", "rcp.rn")],
+    *[Op("float", f"{m}.f32 %0, %1, %2, %3;", "ffff", ulp=0) for m in ("fma.rn", "fma.rz", "fma.rn.ftz")],
+    *[
+        Op("float", f"{m}.f32 %0, %1, %2;", "fff", oracle=oracles.FLOAT.get(m), ulp=0)
+        for m in ("min", "max", "min.NaN", "max.NaN", "max.ftz")
+    ],
+    *[
+        Op("float", f"{m}.f32 %0, %1;", "ff", oracle=oracles.FLOAT.get(m), ulp=0)
+        for m in ("abs", "neg", "sqrt.rn", "rcp.rn")
+    ],
     Op("float", "copysign.f32 %0, %1, %2;", "fff"),
     *[
-        Op("float compare", f"set.{c}.u32.f32 %0, %1, %2;", "rff")
+        Op("float compare", f"set.{c}.u32.f32 %0, %1, %2;", "rff", oracle=oracles.mask(c))
         for c in ("lt", "le", "gt", "ge", "eq", "ne", "ltu", "equ", "neu", "num", "nan")
     ],
     *[
-        Op("approximations", f"{m}.approx{z}.f32 %0, %1;", "ff", "exponent" if m == "ex2" else "positive", ulp=8)
-        for m in ("ex2", "lg2", "rcp", "rsqrt", "sqrt")
+        Op("approximations", f"{m}.approx{z}.f32 %0, %1;", "ff", operands, oracles.APPROXIMATED[m], ulp)
+        for m, operands, ulp in APPROXIMATED
         for z in ("", ".ftz")
     ],
     Op("approximations", "div.approx.f32 %0, %1, %2;", "fff", "exponent", ulp=8),
