@@ -116,8 +116,10 @@ DEVICE void math(const Params& p) {
           ptx::wgmma_wait<0>();
           ptx::pin(part);
           gemmgen::promote_columns(acc[i][j], part, rows, sfb, 128 * j);
-          if (i == 0 && j == 0)
+          if (i == 0 && j == 0) {
+            ptx::sync_warp();
             gemmgen::release<CLUSTER_M * CLUSTER_N>(gemmgen::bar(ab::EMPTY, at.slot));
+          }
         }
       }
     }

@@ -126,9 +126,11 @@ DEVICE void math(const Params& p) {
           ptx::wgmma_commit();
           ptx::wgmma_wait<0>();
           ptx::pin(part);
-          // The last products of the slot have ended and its scales are in registers: it goes back to load.
-          if (i == 0 && j == 0)
+          // The slot's last products have ended and every lane has its scales: it goes back to load.
+          if (i == 0 && j == 0) {
+            ptx::sync_warp();
             gemmgen::release<CLUSTER_M * CLUSTER_N>(gemmgen::bar(ab::EMPTY, at.slot));
+          }
           gemmgen::promote<128>(acc[i][j], part, rows, cols, 128 * j);
         }
       }
