@@ -53,8 +53,11 @@ class GroupOp:
     cta: Cta
     a_descriptor: int
     b_descriptor: int
+    a_words: Array
+    b_words: Array
     words: Array
     joined: int = 0
+    poisoned: Array | None = None
     codes: tuple[Array | None, Array] | None = None
     result: Array | None = None
 
@@ -67,6 +70,9 @@ class GroupOp:
         a = None
         if not kind.from_registers:
             a = load_matrix(shared, self.a_descriptor, 64, kind.k, ELEMENT_BITS[kind.a] // 8, kind.a_major)
+            if self.poisoned is not None:
+                a = a.copy()
+                a[self.poisoned] = np.iinfo(a.dtype).max  # a NaN in every float format
         b = load_matrix(shared, self.b_descriptor, kind.n, kind.k, size, kind.b_major)
         self.codes = (a, b)
 
@@ -101,6 +107,7 @@ class WarpOp:
     accumulator: Array | None
     a_registers: Array | None
     values: Array | None = None
+    chained: bool = False
     work: AsyncOp | None = field(default=None)
 
     def compute(self) -> Array:
@@ -223,12 +230,14 @@ def _join(warp: Warp, instr: Instr, kind: Kind, a: int, b: int) -> GroupOp:
     warp.wgmma_count += 1
     op = cta.wgmma_ops.get(key)
     if op is None:
-        words = _operand_words(b, kind.n, kind.k, ELEMENT_BITS[kind.b] // 8, kind.b_major)
+        b_words = _operand_words(b, kind.n, kind.k, ELEMENT_BITS[kind.b] // 8, kind.b_major)
+        a_words = b_words[:0]
         if not kind.from_registers:
-            words = np.concatenate([_operand_words(a, 64, kind.k, ELEMENT_BITS[kind.a] // 8, kind.a_major), words])
+            a_words = _operand_words(a, 64, kind.k, ELEMENT_BITS[kind.a] // 8, kind.a_major)
+        words = np.concatenate([a_words, b_words])
         if int(words.max()) * 4 >= cta.smem.nbytes:
             raise Fault(f"wgmma operand reaches shared byte {int(words.max()) * 4 + 3} of {cta.smem.nbytes}")
-        op = cta.wgmma_ops[key] = GroupOp(kind, cta, a, b, words)
+        op = cta.wgmma_ops[key] = GroupOp(kind, cta, a, b, a_words, b_words, words)
     elif (op.kind, op.a_descriptor, op.b_descriptor) != (kind, a, b):
         raise Fault(f"the warps of warpgroup {warp.index // 4} issue different wgmma operations or descriptors here")
     op.joined += 1
@@ -239,7 +248,7 @@ def _join(warp: Warp, instr: Instr, kind: Kind, a: int, b: int) -> GroupOp:
 
 def _issue(warp: Warp, instr: Instr, group: GroupOp, registers: Array, scale_d: bool, a_held: Array | None) -> None:
     what = f"wgmma of {warp.who()} (PTX line {instr.line})"
-    group.cta.shadow.async_read(warp.clock, warp.number, group.words, what)
+    _note_reads(warp, group, what)
     file = warp.registers.files["32"]
     if warp.fence_rows is None:
         raise Fault("wgmma.mma_async without a wgmma.fence before it")
@@ -248,7 +257,7 @@ def _issue(warp: Warp, instr: Instr, group: GroupOp, registers: Array, scale_d: 
         accumulator = file[registers]
         previous = _pending_of(warp, accumulator)
         if previous is not None:
-            accumulator = None
+            accumulator, previous.chained = None, True
         else:
             _check_unchanged(warp, registers, accumulator, "an accumulator")
     warp.token_serial = warp.token_serial % (_SERIALS - 1) + 1
@@ -257,6 +266,23 @@ def _issue(warp: Warp, instr: Instr, group: GroupOp, registers: Array, scale_d: 
     warp.out.wgmma_open.append(op)
     warp.wgmma_pending[op.serial] = op
     op.work = warp.cta.gpu.submit(AsyncOp("wgmma", what, group.read))
+
+
+def _note_reads(warp: Warp, group: GroupOp, what: str) -> None:
+    """The operands are being read from now on. With discarded_rows="poison", rows of A that are not ready give NaN."""
+    shadow = group.cta.shadow
+    if warp.cta.gpu.discarded_rows == "fault" or group.kind.from_registers or group.kind.a_major != "K":
+        shadow.async_read(warp.clock, warp.number, group.words, what)
+        return
+    group.words = group.b_words
+    shadow.async_read(warp.clock, warp.number, group.words, what)
+    bad = group.a_words[shadow.unordered(warp.clock, group.a_words)]
+    if bad.size:
+        warp.cta.gpu.warn(f"{what} reads rows of A that are not ready; they count as NaN")
+        chunks = matrix_chunk_index(group.a_descriptor, 64, group.kind.k, ELEMENT_BITS[group.kind.a] // 8, "K")
+        rows = np.isin(chunks, bad // 4).any(axis=1)
+        group.poisoned = rows if group.poisoned is None else group.poisoned | rows
+        group.codes = group.result = None
 
 
 def _tokens(serial: int, count: int) -> Array:
@@ -337,14 +363,17 @@ def _wait(warp: Warp, keep: int) -> None:
         results[op.serial] = op.compute()
         del warp.wgmma_pending[op.serial]
         op.group.cta.shadow.async_read_done(warp, op.group.words)
-    _resolve(warp.registers.files["32"], results)
+    wanted = {op.serial: 0 if op.chained else op.compute().size for op in finished}
+    _resolve(warp.registers.files["32"], results, wanted)
     wide = warp.registers.files["64"]
-    if len(wide):
-        _resolve_pairs(wide, results)
+    for half in (0, 1):
+        _resolve(wide.view(np.uint32)[:, half::2], results, wanted)
+    if any(missing > 0 for missing in wanted.values()):
+        raise Race("a register that wgmma writes was overwritten before wgmma.wait_group; the result is lost")
 
 
-def _resolve(file: Array, results: dict[int, Array]) -> None:
-    """Replace every token of finished operations, wherever it was copied to."""
+def _resolve(file: Array, results: dict[int, Array], wanted: dict[int, int]) -> None:
+    """Replace every token of finished operations, wherever it was copied to; count them off."""
     rows, lanes = np.nonzero((file & _TOKEN_MASK) == _TOKEN)
     if not rows.size:
         return
@@ -353,11 +382,7 @@ def _resolve(file: Array, results: dict[int, Array]) -> None:
     for serial in np.unique(serials).tolist():
         if serial in results:
             chosen = serials == serial
+            wanted[serial] -= int(chosen.sum())
             where = rows[chosen], lanes[chosen]
             file[where] = results[serial][values[chosen] & np.uint32(127), where[1]]
 
-
-def _resolve_pairs(file: Array, results: dict[int, Array]) -> None:
-    """Tokens packed two to a 64-bit register."""
-    for half in (0, 1):
-        _resolve(file.view(np.uint32)[:, half::2], results)

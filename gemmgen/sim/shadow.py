@@ -22,6 +22,7 @@ class Actor(Protocol):
     clock: Array
     epoch: int
     lane_epoch: int
+    soft_epoch: int
 
 
 class Shadow:
@@ -45,14 +46,22 @@ class Shadow:
         if not (warp.clock[0][writer] >= written).all():
             self._unordered_write("reads", warp, words, warp.clock[0])
         same = (writer == warp.number) & (written >= warp.lane_epoch) & (written > 0)
-        if same.any() and (same & (self.lane[words] != lanes) & (self.lane[words] >= 0)).any():
-            bad = np.flatnonzero((same & (self.lane[words] != lanes)).reshape(-1))[0]
-            word = int(np.asarray(words).reshape(-1)[bad])
-            raise Race(
-                f"{self.names.shared(word * 4)}: one lane reads what lane {int(self.lane[word])} of the same warp wrote, "
-                "with no warp synchronisation between (bar.warp.sync, bar.sync or a barrier wait)"
-            )
+        if same.any():
+            self._check_lanes(warp, words, same & (self.lane[words] != lanes) & (self.lane[words] >= 0))
         self.read[warp.number][words] = warp.epoch
+
+    def _check_lanes(self, warp: Actor, words: Array, crossed: Array) -> None:
+        """Lanes read what other lanes of their warp wrote since the last warp synchronisation."""
+        if not crossed.any():
+            return
+        word = self._first(words, crossed)
+        text = (
+            f"{self.names.shared(word * 4)}: one lane reads what lane {int(self.lane[word])} of the same warp wrote, "
+            "with no warp synchronisation between (bar.warp.sync, bar.sync or a barrier wait)"
+        )
+        if int(self.written[word]) >= warp.soft_epoch:
+            raise Race(text)
+        self.names.gpu.warn(text + "; only a shuffle or vote, which promises no memory order, stands between")
 
     def generic_write(self, warp: Actor, words: Array, lanes: Array, whole: bool = True) -> None:
         """A store to these words; parts of words are not checked against each other."""
@@ -74,10 +83,17 @@ class Shadow:
         if unfenced.any():
             word = self._first(words, unfenced)
             raise Race(
-                f"{self.names.shared(word * 4)}: {what} reads through the async proxy what {self.names.actor(int(self.writer[word]))} "
-                "wrote with ordinary stores; fence.proxy.async is missing between the store and the issue"
+                f"{self.names.shared(word * 4)}: {what} reads through the async proxy what "
+                f"{self.names.actor(int(self.writer[word]))} wrote with ordinary stores; "
+                "fence.proxy.async is missing between the store and the issue"
             )
         self.read[warp][words] = NEVER
+
+    def unordered(self, clock: Array, words: Index) -> Array:
+        """Which words an asynchronous read with this clock may see before or while they are written."""
+        writer, written = self.writer[words], self.written[words]
+        bad: Array = (clock[0][writer] < written) | (self.generic[words] & (clock[1][writer] < written))
+        return bad
 
     def async_read_done(self, warp: Actor, words: Index) -> None:
         """The issuing warp has waited for an asynchronous read."""
@@ -91,7 +107,8 @@ class Shadow:
             word = self._first(words, unfenced)
             raise Race(
                 f"{self.names.shared(word * 4)}: {what} overwrites through the async proxy what "
-                f"{self.names.actor(int(self.writer[word]))} wrote with ordinary stores; fence.proxy.async is missing between"
+                f"{self.names.actor(int(self.writer[word]))} wrote with ordinary stores; "
+                "fence.proxy.async is missing between"
             )
         self.writer[words] = actor
         self.written[words] = epoch
@@ -104,7 +121,7 @@ class Shadow:
         read = self.read[:, words]
         late = read > clock[: self.warps].reshape((-1,) + (1,) * (read.ndim - 1))
         if late.any():
-            reader, *place = (int(x[0]) for x in np.nonzero(late))
+            reader = int(np.nonzero(late)[0][0])
             word = self._first(words, late[reader])
             flight = " (still in flight)" if self.read[reader, word] == NEVER else ""
             raise Race(

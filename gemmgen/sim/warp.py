@@ -105,7 +105,7 @@ class Warp:
         self.full: list[Block | None] = [None] * size
         self.masked: list[Block | None] = [None] * size
         self.clock = np.zeros((2, cta.cluster.clock_size), np.int32)
-        self.epoch = self.lane_epoch = 1
+        self.epoch = self.lane_epoch = self.soft_epoch = 1
         self.clock[0, self.number] = 1
         self.effects = 0
         self.spin: dict[int, Spin] = {}
@@ -136,7 +136,13 @@ class Warp:
 
     def lane_sync(self) -> None:
         self.epoch += 1
-        self.lane_epoch = self.epoch
+        self.lane_epoch = self.soft_epoch = self.epoch
+        self.clock[0, self.number] = self.epoch
+
+    def soft_sync(self) -> None:
+        """A shuffle or vote: lanes meet, but memory order is not promised."""
+        self.epoch += 1
+        self.soft_epoch = self.epoch
         self.clock[0, self.number] = self.epoch
 
     def proxy_fence(self) -> None:
@@ -180,7 +186,7 @@ class Warp:
         if not self.group.bits:
             self.groups.remove(self.group)
         for group in self.groups:
-            if group.wait is not None and group.wait.kind == "sync":
+            if group.wait is not None and group.wait.kind in ("sync", "warp"):
                 group.wait = None
         return YIELD if self.done else REPICK
 

@@ -52,9 +52,10 @@ def shfl(instr: Instr) -> Bind:
         if fixed:
             source, inside = shuffle_sources(mode, b.astype(np.int64), c.astype(np.int64))
             if mask is None:
-                return lambda: (np.copyto(out, value.take(source)), np.copyto(flag, inside))
+                return _fixed_shuffle(warp, out, value, source, flag, inside)
 
         def call() -> None:
+            warp.soft_sync()
             lanes, ok = (source, inside) if fixed else shuffle_sources(mode, b.astype(np.int64), c.astype(np.int64))
             taken = value[lanes]
             if mask is not None:
@@ -65,6 +66,15 @@ def shfl(instr: Instr) -> Bind:
         return call
 
     return bind
+
+
+def _fixed_shuffle(warp: Warp, out: Array, value: Array, source: Array, flag: Array, inside: Array) -> Call:
+    def call() -> None:
+        warp.soft_sync()
+        np.copyto(out, value.take(source))
+        np.copyto(flag, inside)
+
+    return call
 
 
 @instruction("vote", kind=SYNC)
@@ -80,6 +90,7 @@ def vote(instr: Instr) -> Bind:
         row, negated = predicate(warp, instr.operands[1])
 
         def compute() -> Array:
+            warp.soft_sync()
             active = _EVERY if mask is None else mask
             values = (~row if negated else row) & active
             if mode == "ballot":
@@ -114,6 +125,7 @@ def match(instr: Instr) -> Bind:
         value = warp.src(instr.operands[1], dtype)
 
         def call() -> None:
+            warp.soft_sync()
             active = _EVERY if mask is None else mask
             same = (value[:, None] == value[None, :]) & active[None, :]
             bits = np.packbits(same, axis=1, bitorder="little").view(np.uint32).reshape(LANES)
@@ -152,6 +164,7 @@ def redux(instr: Instr) -> Bind:
         out, value = destination(warp, instr.operands[0], dtype), warp.src(instr.operands[1], dtype)
 
         def compute() -> Array:
+            warp.soft_sync()
             active = value if mask is None else value[mask]
             result = int(_REDUCTIONS[mode](active)) & 0xFFFFFFFF
             return np.array(result, np.uint32).view(value.dtype)
@@ -178,7 +191,7 @@ def elect(instr: Instr) -> Bind:
                 raise Fault("elect.sync: the membermask names no active lane")
             leader = (bits & -bits).bit_length() - 1
             assign(out, np.array(leader, np.uint32), mask)
-            assign(flag, leader == _LANE, mask)
+            assign(flag, np.equal(_LANE, leader), mask)
 
         return call
 
