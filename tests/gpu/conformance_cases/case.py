@@ -85,6 +85,7 @@ class Case:
     cluster: tuple[int, int, int] = (1, 1, 1)
     shared_bytes: int = 0
     expected: tuple[Array | None, ...] = field(default=())
+    modelled: bool = True  # false where the simulator refuses the instruction by its name
 
     @property
     def outputs(self) -> list[Out]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .case import PRELUDE, Case, In, Map, generator, out
+from .case import PRELUDE, Array, Case, In, Map, Parameter, generator, out
 
 SOURCE = PRELUDE + r"""
 DEVICE u32 rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
@@ -129,7 +129,7 @@ def cases() -> Iterator[Case]:
     yield _case("remote_store", (In(data), out((4, 32))), swapped[:, ::-1])
     yield _case("remote_arrive", (out((4, 32)),), (block % 2) ^ 1)
     pairs = np.stack([swapped + 1, swapped + 2], axis=-1).reshape(4, 64)
-    yield _case("store_async", (In(data), out((4, 96))), np.concatenate([swapped, pairs], axis=1))
+    yield _case("store_async", (In(data), out((4, 96))), np.concatenate([swapped, pairs], axis=1), False)
     yield _case("shared_copy", (In(data), out((4, 32))), swapped)
     tensor = rng.integers(0, 1 << 32, (16, 32), dtype=np.uint32)
     boxes = Map(0, "uint32", (32, 16), (128,), (32, 8))
@@ -139,7 +139,7 @@ def cases() -> Iterator[Case]:
     yield _case("multicast_to_one", (In(tensor), out((4, 256)), boxes), halves)
 
 
-def _case(kernel: str, parameters: tuple, expected: np.ndarray) -> Case:
+def _case(kernel: str, parameters: tuple[Parameter, ...], expected: Array, modelled: bool = True) -> Case:
     return Case(
         family="cluster",
         name=kernel,
@@ -150,4 +150,5 @@ def _case(kernel: str, parameters: tuple, expected: np.ndarray) -> Case:
         cluster=(2, 1, 1),
         shared_bytes=2176,
         expected=(np.ascontiguousarray(expected),),
+        modelled=modelled,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-GOOD = ("equal", "close", "ran")
+GOOD = ("equal", "close", "ran", "refused")
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     for family, counts in summary(rows)["families"].items():
         mine = [row for row in rows if row["family"] == family]
         good = sum(counts.get(name, 0) for name in GOOD)
-        notes = [f"{n} {name}" for name, n in counts.items() if name not in GOOD]
+        notes = [f"{n} {name}" for name, n in counts.items() if name not in ("equal", "close")]
         largest = max((row.get("ulp", 0) for row in mine), default=0)
         notes += [f"at most {largest} ulp"] if any("ulp" in row for row in mine) else []
         print(f"{family:28} {len(mine):5} {good:6} {len(mine) - good:8}  {', '.join(notes)}")

@@ -24,13 +24,11 @@ extern "C" __global__ void edited_load(const u8* tensor, u32* to, u64* place, co
   }
   __syncwarp();
   if (threadIdx.x < 32) {
-    asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned "
-                 "[%0], [%1], 128;"
-                 ::"l"(place), "r"(mine) : "memory");
-    asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(place) : "memory");
+    PUBLISH
   }
   __syncthreads();
   if (threadIdx.x == 0) {
+    asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(place) : "memory");
     barrier_expect(bar, box_bytes);
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%3, %4}], [%2];"
@@ -39,6 +37,15 @@ extern "C" __global__ void edited_load(const u8* tensor, u32* to, u64* place, co
   barrier_wait(bar, 0);
   copy_out(to, words);
 }
+"""
+BY_STORES = r"""
+    if (threadIdx.x < 16) place[threadIdx.x] = ((u64*)(smem + 4 * words + 128))[threadIdx.x];
+    __syncwarp();
+    if (threadIdx.x == 0) asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");
+"""
+BY_FENCED_COPY = r"""
+    asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned "
+                 "[%0], [%1], 128;" ::"l"(place), "r"(mine) : "memory");
 """
 BEFORE = Copy("bfloat16", (64, 16), (64, 8), (0, 0), "128b")
 SCALAR_FIELDS = {
@@ -58,6 +65,7 @@ class Edit:
     text: str
     after: Copy
     offset: int = 0  # of the tensor that the edited map addresses
+    publish: str = BY_STORES
 
 
 def _replace(field: str, value: str, ordinal: str = "", width: str = "b32") -> str:
@@ -79,12 +87,13 @@ EDITS = (
     Edit("element stride", _replace("element_stride", "2", "1"), replace(BEFORE, steps=(1, 2))),
     Edit("element type", _replace("elemtype", "1"), BEFORE),
     Edit("swizzle", _replace("swizzle_mode", "0"), replace(BEFORE, swizzle="none")),
+    Edit("fenced copy", _replace("global_dim", "5", "1"), replace(BEFORE, dims=(64, 5)), publish=BY_FENCED_COPY),
 )
 
 
 def cases() -> Iterator[Case]:
     for edit in EDITS:
-        source = PRELUDE + EDIT.replace("EDITS", edit.text)
+        source = PRELUDE + EDIT.replace("EDITS", edit.text).replace("PUBLISH", edit.publish)
         tensor = generator(edit.name).integers(0, 256, 8192, dtype=np.uint8)
         shared = np.full(BEFORE.shared_bytes, 0xEE, dtype=np.uint8)
         for at, place, inside in edit.after.elements():
@@ -105,4 +114,5 @@ def cases() -> Iterator[Case]:
             block=(64, 1, 1),
             shared_bytes=BEFORE.shared_bytes + BEHIND,
             expected=(shared.view(np.uint32),),
+            modelled=edit.publish is BY_STORES,
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .case import PRELUDE, Array, Case, In, generator, out
+from .case import PRELUDE, Array, Case, In, Parameter, generator, out
 
 WARPS = 8
 LANES = 32
@@ -138,7 +138,7 @@ def cases() -> Iterator[Case]:
     yield _warp("elect", "elected", (out((WARPS, LANES)),), np.full((WARPS, LANES), 1 | 1 << 8 | 1 << 9, np.uint32))
 
 
-def _warp(family: str, kernel: str, parameters: tuple, *expected: Array) -> Case:
+def _warp(family: str, kernel: str, parameters: tuple[Parameter, ...], *expected: Array) -> Case:
     return Case(family, kernel, SOURCE, kernel, parameters, block=(WARPS * LANES, 1, 1), expected=expected)
 
 

@@ -1,0 +1,147 @@
+"""``run`` and ``check``: right kernels are called right, wrong ones wrong, on any size, and each says how it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+from gemmgen import catalog
+from gemmgen.commands import checking, reference
+from gemmgen.commands.targets import Sizes
+from gemmgen.ops import kernels
+
+NAME = "sm90_fp8_gemm_nt_bf16_64x32"
+Command = Callable[..., Any]
+
+
+@contextmanager
+def planted(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> Iterator[None]:
+    """Every kernel rendered inside has ``old`` replaced in its text."""
+    true_render = kernels.render
+
+    def render(plan: Any) -> str:
+        text = true_render(plan)
+        assert old in text
+        return text.replace(old, new)
+
+    kernels.kernel_of.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(kernels, "render", render)
+        yield
+    kernels.kernel_of.cache_clear()
+
+
+def test_run_reports_device_error_and_verdict(gemmgen: Command) -> None:
+    done = gemmgen("run", NAME, "-m", 70, "-n", 40, "-k", 200, "--on", "sim", "--seed", 3, "--schedule", "late")
+    assert done.status == 0, done.err
+    rows = dict(line.split(maxsplit=1) for line in done.out.splitlines())
+    assert rows["kernel"] == NAME
+    assert rows["problem"] == "m=70 n=40 k=200, normal random input, seed 3"
+    assert rows["device"].startswith("simulator of sm90, schedule late")
+    assert rows["result"] == "right"
+    assert 1e-4 < float(rows["error"].split()[0]) < 6e-3
+    assert 0 < float(rows["calc_diff"]) < 1e-5
+
+
+def test_an_op_name_runs_the_kernel_it_would_choose(gemmgen: Command) -> None:
+    done = gemmgen("run", "bf16_gemm_tn", "-m", 33, "-n", 24, "-k", 72, "--on", "sim")
+    assert done.status == 0, done.err
+    assert "sm90_bf16_gemm_tn_bf16_" in done.out and "right" in done.out
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 5, 8, 9, 17, 33])
+def test_any_number_of_k_blocks_gives_the_right_sum(gemmgen: Command, blocks: int) -> None:
+    """Around the ring's depth and the loop's unrolling; the kernel is one and the same, K is a run-time value."""
+    done = gemmgen("run", "sm90_fp8_gemm_nt_bf16_64x16", "-m", 5, "-n", 16, "-k", 128 * blocks, "--on", "sim")
+    assert done.status == 0, done.out + done.err
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(0, 8, 128), (8, 0, 128), (3, 8, 0)])
+def test_empty_problems(gemmgen: Command, m: int, n: int, k: int) -> None:
+    done = gemmgen("run", NAME, "-m", m, "-n", n, "-k", k, "--on", "sim")
+    assert done.status == 0, done.err
+    assert "error      0.00e+00" in done.out
+
+
+def test_a_wrong_kernel_is_called_wrong(gemmgen: Command, example: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with planted(monkeypatch, "gemmgen::add(x1, gemmgen::load_columns(p.bias, n, p.n))", "x1"):
+        done = gemmgen("run", example, "-m", 64, "-n", 64, "-k", 64, "--on", "sim")
+    assert done.status == 1
+    assert "WRONG" in done.out
+    assert "the result is not the reference's; worst tile error" in done.err
+
+
+def test_check_shows_a_table_of_sizes_and_schedules(gemmgen: Command, example: str) -> None:
+    done = gemmgen("check", example)
+    assert done.status == 0, done.out + done.err
+    rows = [line.split() for line in done.out.splitlines()]
+    assert rows[0][:3] == ["kernel", "seconds", "registers"]
+    runs = [row for row in rows if row[-1] == "right"]
+    assert len(runs) == 16
+    assert [row[5] for row in runs[:4]] == ["early", "late", "random", "starve"]
+
+
+def test_check_finds_a_wait_that_is_missing(gemmgen: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait = "ptx::mbarrier_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);"
+    with planted(monkeypatch, wait, ""):
+        done = gemmgen("check", NAME)
+    assert done.status == 1
+    assert "of 16 simulated runs failed" in done.err
+    assert "Race" in done.out or "Fault" in done.out or "wrong" in done.out
+
+
+def test_on_gpu_without_one_says_so(gemmgen: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    done = gemmgen("run", NAME, "--on", "gpu")
+    assert done.status == 1
+    assert "--on gpu: torch finds no CUDA device; use --on sim" in done.err
+
+
+def test_ragged_sizes_lie_around_the_tile() -> None:
+    for spec in list(catalog.specs().values())[::20]:
+        tile, sizes = spec.tile, checking.ragged_sizes(spec)
+        assert any(s.m % tile.m and s.n % tile.n and s.k % tile.k for s in sizes)
+        assert any(s.m > tile.m and s.n > tile.n and s.k > tile.k for s in sizes)
+        assert any(s.m < tile.m and s.n < tile.n for s in sizes)
+        assert any(s.k == 0 for s in sizes)
+
+
+def test_the_reference_is_the_plain_product_of_dequantised_inputs() -> None:
+    spec = catalog.fp8_gemm_nt(catalog.Shape(64, 32, groups=1))
+    operands = reference.random_operands(spec, {"m": 5, "n": 130, "k": 200}, seed=0)
+    a, sfa, b, sfb = (operands[name].double() for name in ("a", "sfa", "b", "sfb"))  # type: ignore[union-attr]
+    assert (a.shape, sfa.shape, sfb.shape) == ((5, 200), (5, 2), (2, 2))
+    result = reference.reference(spec, operands)
+    for i, j in [(0, 0), (4, 127), (1, 128), (2, 129)]:
+        terms = [a[i, k] * b[j, k] * sfa[i, k // 128] * sfb[j // 128, k // 128] for k in range(200)]
+        torch.testing.assert_close(result[i, j], sum(terms), rtol=1e-12, atol=1e-12)
+
+
+def test_random_input_is_the_same_for_the_same_seed_and_uses_the_whole_range() -> None:
+    spec = catalog.fp8_gemm_nt(catalog.Shape(64, 32, groups=1))
+    sizes = {"m": 64, "n": 128, "k": 256}
+    first, again, other = (reference.random_operands(spec, sizes, seed) for seed in (1, 1, 2))
+    for name in ("a", "sfa", "b", "sfb"):
+        assert torch.equal(first[name].float(), again[name].float())  # type: ignore[union-attr]
+        assert not torch.equal(first[name].float(), other[name].float())  # type: ignore[union-attr]
+    assert first["a"].float().abs().max() == reference.E4M3_MAX  # type: ignore[union-attr]
+    assert first["d"].isnan().all()  # type: ignore[union-attr]
+
+
+def test_errors_see_one_wrong_corner_in_a_large_result() -> None:
+    expected = torch.randn(300, 300, dtype=torch.float64)
+    result = expected.clone()
+    assert reference.compare(result, expected) == reference.Errors(0.0, 0.0)
+    result[299, 299] += 5
+    errors = reference.compare(result, expected)
+    assert errors.worst_tile > 0.1 and errors.calc_diff < 1e-3
+    result[0, 0] = float("nan")
+    assert not reference.compare(result, expected).worst_tile <= 1.0
+
+
+def test_sizes_are_hashable_keys() -> None:
+    assert {Sizes(1, 2, 3): "x"}[Sizes(1, 2, 3)] == "x"

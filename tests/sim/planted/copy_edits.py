@@ -1,0 +1,179 @@
+"""Mistakes of the copy engine and the epilogue: boxes, multicast, cp.async, staging buffers, proxies, bulk groups."""
+
+from __future__ import annotations
+
+import re
+
+from gemmgen.ir import Plan
+
+from .edit import planted, with_operand
+from .ptx_text import Statement, definition, delete, find, register_of, replace, rewrite
+
+LOAD = "cp.async.bulk.tensor.2d.shared::cluster"
+STORE = "cp.async.bulk.tensor.2d.global"
+
+
+def _exchanged(text: str, copy: Statement, operand: int) -> str:
+    swapped = re.sub(r"\{(\S+), (\S+)\}", r"{\2, \1}", copy.operands[operand])
+    return replace(text, copy, rewrite(copy, **{f"_{operand}": swapped}))
+
+
+@planted("bf16_nt")
+def coordinates_of_a_exchanged(text: str, plan: Plan) -> str:
+    return _exchanged(text, find(text, LOAD)[0], 1)
+
+
+@planted("bf16_nt")
+def coordinates_of_the_store_exchanged(text: str, plan: Plan) -> str:
+    return _exchanged(text, find(text, STORE)[0], 0)
+
+
+@planted("bf16_nt", says=r"ab\.")
+def b_copied_where_a_goes(text: str, plan: Plan) -> str:
+    a, b = find(text, LOAD)[:2]
+    return with_operand(text, [b], 0, a.operands[0])
+
+
+@planted("bf16_nt", says=r"ab\.full\[\d\]")
+def one_copy_deleted(text: str, plan: Plan) -> str:
+    return delete(text, find(text, LOAD)[1:2])
+
+
+@planted("bf16_nt", says=r"ab\.")
+def producer_slots_half_as_far_apart(text: str, plan: Plan) -> str:
+    copy = find(text, LOAD)[0]
+    address = definition(text, register_of(copy.operands[0]), copy.start)
+    base = definition(text, address.operands[1], address.start)
+    shift = definition(text, base.operands[1], base.start)
+    return with_operand(text, [shift], 2, str(int(shift.operands[2]) - 1))
+
+
+@planted("fp8_pair", says=r"ab\.full\[\d\]")
+def multicast_only_to_the_first_cta(text: str, plan: Plan) -> str:
+    copy = find(text, f"{LOAD}.global.mbarrier::complete_tx::bytes.multicast")[0]
+    return with_operand(text, [definition(text, copy.operands[3], copy.start)], 1, "1")
+
+
+@planted("fp8_pair", says=r"ab\.full\[\d\]|rank|CTA")
+def multicast_beyond_the_cluster(text: str, plan: Plan) -> str:
+    copy = find(text, f"{LOAD}.global.mbarrier::complete_tx::bytes.multicast")[0]
+    return with_operand(text, [definition(text, copy.operands[3], copy.start)], 1, "7")
+
+
+@planted("fp8_pair")
+def both_ctas_fetch_the_same_half(text: str, plan: Plan) -> str:
+    """The row coordinate forgets the CTA's rank."""
+    copy = find(text, f"{LOAD}.global.mbarrier::complete_tx::bytes.multicast")[0]
+    outer = re.findall(r"%\w+", copy.operands[1])[2]
+    tile = definition(text, outer, copy.start)
+    rank = next(name for name in tile.operands[1:] if _from_rank(text, name, tile.start))
+    plain = next(name for name in tile.operands[1:] if name != rank)
+    return replace(text, copy, rewrite(copy, _1=copy.operands[1].replace(outer, plain)))
+
+
+def _from_rank(text: str, register: str, place: int) -> bool:
+    made = definition(text, register, place)
+    return made.opcode == "shl.b32" and "cluster_ctarank" in str(definition(text, made.operands[1], made.start))
+
+
+@planted("fp8", says=r"ab\.")
+def scale_copied_to_the_wrong_slot(text: str, plan: Plan) -> str:
+    copy = find(text, "cp.async.ca")[0]
+    address = definition(text, register_of(copy.operands[0]), copy.start)
+    return with_operand(text, [address], 2, str(int(address.operands[2]) + 16))
+
+
+@planted("fp8_rows", says=r"sfa")
+def scales_past_the_matrix(text: str, plan: Plan) -> str:
+    """The last row's index is no longer clamped."""
+    copies = find(text, "cp.async.ca")
+    clamps = [each for each in find(text, "min.u32") if copies[0].start > each.start > copies[0].start - 4000]
+    clamp = clamps[-1]
+    return replace(text, clamp, f"mov.u32 {clamp.target}, {clamp.operands[1]};")
+
+
+@planted("bf16_nt", says=r"cd\.d\[\d\].*fence\.proxy\.async")
+def proxy_fence_before_the_store_deleted(text: str, plan: Plan) -> str:
+    return delete(text, find(text, "fence.proxy.async"))
+
+
+@planted("bf16_nt", says=r"cd\.d\[\d\]")
+def warp_not_synchronised_before_the_store(text: str, plan: Plan) -> str:
+    """bar.warp.sync between the lanes that wrote the staging buffer and the lane that stores it."""
+    store = find(text, STORE)[0]
+    return delete(text, [each for each in find(text, "bar.warp.sync") if each.start < store.start][-1:])
+
+
+@planted("bf16_nt", says=r"cd\.d\[\d\]")
+def warp_not_synchronised_before_a_buffer_is_used_again(text: str, plan: Plan) -> str:
+    """bar.warp.sync between the lane that waited for the buffer and the lanes that write it."""
+    return delete(text, find(text, "bar.warp.sync")[:1])
+
+
+@planted("bf16_nt", says=r"cd\.d\[\d\]")
+def staging_buffer_used_again_unwaited(text: str, plan: Plan) -> str:
+    return delete(text, find(text, "cp.async.bulk.wait_group.read", lambda each: each.operands[0] != "0"))
+
+
+@planted("bf16_nt")
+def exit_while_stores_read_shared_memory(text: str, plan: Plan) -> str:
+    return delete(text, find(text, "cp.async.bulk.wait_group.read", lambda each: each.operands[0] == "0"))
+
+
+@planted("bf16_nt", says=r"")
+def store_never_committed(text: str, plan: Plan) -> str:
+    return delete(text, find(text, "cp.async.bulk.commit_group"))
+
+
+@planted("bf16_nt")
+def store_deleted(text: str, plan: Plan) -> str:
+    return delete(text, find(text, STORE))
+
+
+@planted("fp8", says=r"cd\.d\[\d\]")
+def one_staging_buffer_too_few(text: str, plan: Plan) -> str:
+    """Every chunk goes through buffer 0, while the wait still lets one store be in flight."""
+    store = find(text, STORE)[0]
+    address = definition(text, register_of(store.operands[1]), store.start)
+    offset = definition(text, address.operands[2], address.start)
+    toggles = find(text, "selp.b32", lambda each: each.target == offset.operands[1])
+    return with_operand(text, toggles, 2, "0")
+
+
+@planted("bf16_nt")
+def stmatrix_without_the_swizzle(text: str, plan: Plan) -> str:
+    store = find(text, "stmatrix")[0]
+    address = definition(text, register_of(store.operands[0]), store.start)
+    swizzled = definition(text, address.operands[1], address.start)
+    return replace(text, swizzled, f"mov.b32 {swizzled.target}, {swizzled.operands[2]};")
+
+
+@planted("bf16_nt")
+def stmatrix_16_bytes_off(text: str, plan: Plan) -> str:
+    store = find(text, "stmatrix")[1]
+    address = register_of(store.operands[0])
+    return with_operand(text, [store], 0, f"[{address}+16]")
+
+
+@planted("bf16_nt")
+def stmatrix_of_exchanged_fragments(text: str, plan: Plan) -> str:
+    store = find(text, "stmatrix")[0]
+    registers = re.findall(r"%\w+", store.operands[1])
+    swapped = [registers[index] for index in (0, 2, 1, 3)]
+    return with_operand(text, [store], 1, "{" + ", ".join(swapped) + "}")
+
+
+@planted("bf16_nn_c", says=r"\bc\b")
+def c_read_past_its_end(text: str, plan: Plan) -> str:
+    """The row check of the residual passes always; a check of the column stands between it and the read."""
+    lower = find(text, "ld.global")[2]
+    row_check = [each for each in find(text, "bra") if each.start < lower.start][-2]
+    return delete(text, [row_check])
+
+
+@planted("bf16_direct", says=r"\bd\b")
+def direct_store_past_the_last_row(text: str, plan: Plan) -> str:
+    """The row check of the direct store passes always."""
+    store = find(text, "st.global")[0]
+    checks = [each for each in find(text, "bra") if each.start < store.start]
+    return delete(text, checks[-1:])

@@ -1,0 +1,8 @@
+"""All planted mistakes, gathered."""
+
+from __future__ import annotations
+
+from . import barrier_edits, copy_edits, matrix_edits
+from .edit import EDITS, Edit
+
+__all__ = ["EDITS", "Edit", "barrier_edits", "copy_edits", "matrix_edits"]

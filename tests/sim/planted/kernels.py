@@ -1,0 +1,149 @@
+"""The kernels that mistakes are planted in: catalog specs with shallow rings, problems small enough to run in a moment.
+
+Inputs are small integers and powers of two, so that every sum is exact and a single wrong bit of the output shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+
+import reference
+import torch
+
+from gemmgen import sim
+from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt
+from gemmgen.ir import DType, KernelSpec, Operand, Plan, split_axis
+from gemmgen.ops.block import whole_block
+from gemmgen.ops.dispatch import encoder
+from gemmgen.ops.kernels import Kernel, kernel_of
+from gemmgen.runtime.architectures import resolve
+from gemmgen.runtime.arguments import Problem, TensorView, grid_size
+from gemmgen.runtime.compiler import cached_ptx
+from gemmgen.runtime.sim_target import SimKernel, SimTarget
+from gemmgen.runtime.simulation import Simulation
+
+TORCH_TYPES = {DType.E4M3: torch.float8_e4m3fn, DType.BF16: torch.bfloat16, DType.F32: torch.float32}
+
+Timing = tuple[str, int]
+"""A schedule and its seed."""
+
+
+class WrongResult(Exception):
+    """The kernel ended and its output differs from the exact one."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A spec, a problem and the SMs that share its tiles; few SMs make one CTA walk several tiles."""
+
+    spec: KernelSpec
+    m: int
+    n: int
+    k: int
+    sms: int = 1
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {"m": self.m, "n": self.n, "k": self.k}
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        return kernel_of(self.spec)
+
+    @property
+    def plan(self) -> Plan:
+        return self.kernel.plan
+
+    @cached_property
+    def ptx(self) -> str:
+        """What NVRTC makes of the spec, and what is shipped."""
+        text = self.kernel.text
+        return cached_ptx(text.source, text.arch, text.file_name).text
+
+    @cached_property
+    def inputs(self) -> dict[str, torch.Tensor]:
+        return {each.name: _exact(each, self.sizes) for each in self.spec.operands if each != self.spec.output}
+
+    @cached_property
+    def expected(self) -> torch.Tensor:
+        """The only right output: what float64 says, rounded once."""
+        exact = reference.evaluate(self.spec, self.inputs)
+        return exact.float().to(TORCH_TYPES[self.spec.output.dtype])
+
+    def load(self, ptx: str) -> sim.Module:
+        """A module of PTX that was made from this subject's."""
+        return sim.load(ptx, source=self.kernel.text.source)
+
+    def run(self, module: sim.Module, timing: Timing) -> sim.Report:
+        """Run under one timing; raises ``SimulationError`` or ``WrongResult``."""
+        target = SimTarget(Simulation(resolve(self.kernel.text.arch), *timing, sms=self.sms))
+        output = _laid_out(torch.full((self.m, self.n), float("nan"), dtype=self.expected.dtype), self.spec.output)
+        tensors = {**self.inputs, self.spec.output.name: output}
+        views = {
+            name: TensorView(target.address(each, name), tuple(each.shape), each.stride())
+            for name, each in tensors.items()
+        }
+        params = whole_block(self.plan, Problem(self.sizes, views, {}), encoder(target))
+        grid = (grid_size(self.plan, self.sizes, self.sms), 1, 1)
+        target.launch(SimKernel(self.kernel.text, module), grid, params)
+        self._judge(output)
+        report: sim.Report = target.reports[0]
+        return report
+
+    def _judge(self, output: torch.Tensor) -> None:
+        wrong = (output != self.expected).sum().item()
+        if wrong:
+            raise WrongResult(f"{wrong} of {output.numel()} elements differ from the exact result")
+
+
+def _exact(operand: Operand, sizes: dict[str, int]) -> torch.Tensor:
+    """Integers from -4 to 4, or scales that are powers of two; every row and column its own."""
+    generator = torch.Generator().manual_seed(sum(map(ord, operand.name)))
+    shape = [-(-sizes[name] // divisor) for name, divisor in map(split_axis, operand.box)]
+    if operand.dtype == DType.F32 and any("/" in axis for axis in operand.box):
+        values = 2.0 ** torch.randint(-1, 2, shape, generator=generator)
+    else:
+        values = torch.randint(-4, 5, shape, generator=generator).float()
+    return _laid_out(values.to(TORCH_TYPES[operand.dtype]), operand)
+
+
+def _laid_out(values: torch.Tensor, operand: Operand) -> torch.Tensor:
+    """In the operand's memory order, with the pitch that TMA asks for: whole 16 bytes."""
+    inner = operand.box.index(operand.inner)
+    step = 16 // values.element_size()
+    rows, pitch = values.shape[1 - inner], -(-values.shape[inner] // step) * step
+    view = torch.zeros(rows, pitch, dtype=values.dtype)[:, : values.shape[inner]]
+    view = view if inner == 1 else view.T
+    return view.copy_(values)
+
+
+@cache
+def subject(name: str) -> Subject:
+    """One of the kernels under test by name."""
+    return _SUBJECTS[name]
+
+
+_TWO_SLOTS = Shape(128, 128, slots=2, unroll=1)
+_SMALL = Shape(64, 64, groups=1, slots=3, unroll=1)
+
+_SUBJECTS = {
+    # 2 tiles on one CTA, 3 K blocks each in a ring of 2: slots and phases go round, staging buffers are used again
+    "fp8": Subject(fp8_gemm_nt(_TWO_SLOTS), m=160, n=128, k=384),
+    # scales of A in rows of K, gathered by lanes; the last rows lie outside the matrix
+    "fp8_rows": Subject(fp8_gemm_nt(Shape(64, 32, groups=1, slots=2, unroll=1), sfa_major="k"), m=72, n=64, k=384),
+    # A's tiles 64 x 32: three tiles on one CTA
+    "fp8_small": Subject(fp8_gemm_nt(Shape(64, 32, groups=1, slots=2, unroll=1)), m=64, n=96, k=256),
+    # a pair of CTAs that share B by multicast
+    "fp8_pair": Subject(fp8_gemm_nt(replace(_TWO_SLOTS, cluster=(2, 1))), m=256, n=256, k=384, sms=2),
+    "bf16_nt": Subject(bf16_gemm("nt", _SMALL), m=64, n=192, k=256),
+    "bf16_nn_c": Subject(bf16_gemm("nn", _SMALL, residual=True), m=72, n=64, k=256),
+    # two atoms along m and along n: the descriptor's leading offset counts
+    "bf16_tn": Subject(bf16_gemm("tn", Shape(64, 128, groups=1, slots=2, unroll=1), d=DType.F32), m=64, n=128, k=192),
+    "bf16_direct": Subject(bf16_gemm("tt", _SMALL, direct_store=True), m=72, n=65, k=128),
+}
+
+
+def names() -> list[str]:
+    """All subjects."""
+    return list(_SUBJECTS)
