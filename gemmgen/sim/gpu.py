@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import families  # noqa: F401  (registers the instruction families)
-from .errors import Deadlock, Fault, SimulationError
+from .errors import Deadlock, Fault, Race, SimulationError
 from .labels import Labels
 from .machine import AsyncOp, Cluster, Triple
 from .memory import POISON, GlobalMemory
@@ -56,9 +56,15 @@ class Gpu:
         sms: int = 4,
         max_instructions: int = 500_000_000,
         discarded_rows: str = "fault",
+        races: str = "fault",
     ) -> None:
+        """discarded_rows="poison": rows of A that wgmma reads too early give NaN instead of a Race (for kernels that drop
+        those rows). races="warn": data races end up in the report's warnings."""
         if discarded_rows not in ("fault", "poison"):
             raise ValueError(f"discarded_rows is {discarded_rows!r}; it must be 'fault' or 'poison'")
+        if races not in ("fault", "warn"):
+            raise ValueError(f"races is {races!r}; it must be 'fault' or 'warn'")
+        self.races = races
         self.schedule = schedule or Schedule()
         self.sms = sms
         self.max_instructions = max_instructions
@@ -199,6 +205,12 @@ class Gpu:
         """Note something that hardware tolerates; a given sentence once."""
         if text not in self.report.warnings:
             self.report.warnings.append(text)
+
+    def race(self, text: str) -> None:
+        """Two accesses without an order between them."""
+        if self.races == "fault":
+            raise Race(text)
+        self.warn(f"race: {text}")
 
     def submit(self, op: AsyncOp) -> AsyncOp:
         """Queue asynchronous work; the schedule decides whether it lands at once."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .errors import Fault, Race
+from .errors import Fault
 from .types import LANES, Array
 
 NEVER = np.int32(2**30)  # an access that is still in flight: later than anything a clock can hold
@@ -60,7 +60,8 @@ class Shadow:
             "with no warp synchronisation between (bar.warp.sync, bar.sync or a barrier wait)"
         )
         if int(self.written[word]) >= warp.soft_epoch:
-            raise Race(text)
+            self.names.gpu.race(text)
+            return
         self.names.gpu.warn(text + "; only a shuffle or vote, which promises no memory order, stands between")
 
     def generic_write(self, warp: Actor, words: Array, lanes: Array, whole: bool = True) -> None:
@@ -82,7 +83,7 @@ class Shadow:
         unfenced = self.generic[words] & (clock[1][writer] < written)
         if unfenced.any():
             word = self._first(words, unfenced)
-            raise Race(
+            self.names.gpu.race(
                 f"{self.names.shared(word * 4)}: {what} reads through the async proxy what "
                 f"{self.names.actor(int(self.writer[word]))} wrote with ordinary stores; "
                 "fence.proxy.async is missing between the store and the issue"
@@ -105,7 +106,7 @@ class Shadow:
         unfenced = self.generic[words] & (clock[1][self.writer[words]] < self.written[words])
         if unfenced.any():
             word = self._first(words, unfenced)
-            raise Race(
+            self.names.gpu.race(
                 f"{self.names.shared(word * 4)}: {what} overwrites through the async proxy what "
                 f"{self.names.actor(int(self.writer[word]))} wrote with ordinary stores; "
                 "fence.proxy.async is missing between"
@@ -124,7 +125,7 @@ class Shadow:
             reader = int(np.nonzero(late)[0][0])
             word = self._first(words, late[reader])
             flight = " (still in flight)" if self.read[reader, word] == NEVER else ""
-            raise Race(
+            self.names.gpu.race(
                 f"{self.names.shared(word * 4)}: {verb} it while {self.names.actor(reader)} may still read it{flight}; "
                 "no barrier orders the read before the write"
             )
@@ -136,7 +137,7 @@ class Shadow:
             raise Fault(
                 f"{self.names.shared(word * 4)}: {verb} an mbarrier as if it were data; mbarrier.inval it first"
             )
-        raise Race(
+        self.names.gpu.race(
             f"{self.names.shared(word * 4)}: {verb} it, but {self.names.actor(int(self.writer[word]))} wrote it "
             "and no barrier orders that write before this"
         )
