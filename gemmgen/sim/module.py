@@ -34,30 +34,42 @@ class Module:
         return [loc.ptx_line for loc in self.parsed.locs]
 
     @cached_property
-    def _loc_at(self) -> dict[tuple[int, int, int], Loc]:
-        return {(loc.file, loc.line, loc.column): loc for loc in self.parsed.locs}
+    def _locs_at(self) -> dict[tuple[int, int], list[int]]:
+        """Where each line of a source file is named together with its call site, by index into the `.loc` lines."""
+        found: dict[tuple[int, int], list[int]] = {}
+        for index, loc in enumerate(self.parsed.locs):
+            if loc.inlined_at is not None:
+                found.setdefault((loc.file, loc.line), []).append(index)
+        return found
 
     def place(self, instr: Instr) -> Place:
-        """PTX line, CUDA line (the outermost call site when inlined) and spec comment of an instruction."""
+        """PTX line, CUDA line (the innermost one in the entry's own file) and spec comment of an instruction."""
         text = instr.text if len(instr.text) <= 100 else instr.text[:97] + "..."
         index = bisect.bisect_right(self._loc_lines, instr.line) - 1
         if index < 0:
             return Place(text, instr.line)
-        loc = self.parsed.locs[index]
-        outer = self._outermost(loc)
-        cuda = self._line_name(loc)
-        if outer is not loc:
-            cuda = f"{self._line_name(outer)} via {cuda}"
-        return Place(text, instr.line, cuda, self._spec(outer))
+        chain = self._call_sites(index)
+        own = self.parsed.locs[0].file
+        written = next((loc for loc in chain if loc.file == own), None) or self._above(index, own)
+        cuda = self._line_name(written)
+        if written is not chain[0]:
+            cuda = f"{cuda} via {self._line_name(chain[0])}"
+        return Place(text, instr.line, cuda, self._spec(written))
 
-    def _outermost(self, loc: Loc) -> Loc:
-        for _ in range(64):
-            if loc.inlined_at is None:
-                break
-            file, line, column = loc.inlined_at
-            parent = self._loc_at.get(loc.inlined_at)
-            loc = Loc(0, file, line, column, parent.inlined_at if parent is not None and parent is not loc else None)
-        return loc
+    def _call_sites(self, index: int) -> list[Loc]:
+        """A `.loc` and the calls it was inlined at, innermost first; the nearest line above that names a call is meant."""
+        chain = [self.parsed.locs[index]]
+        while chain[-1].inlined_at is not None and len(chain) < 64:
+            file, line, column = chain[-1].inlined_at
+            named = [] if file == self.parsed.locs[0].file else self._locs_at.get((file, line), [])
+            at = bisect.bisect_right(named, index) - 1
+            outward = self.parsed.locs[named[at]].inlined_at if at >= 0 else None
+            chain.append(Loc(0, file, line, column, outward))
+        return chain
+
+    def _above(self, index: int, file: int) -> Loc:
+        """The nearest `.loc` of this file at or above an index."""
+        return next((loc for loc in reversed(self.parsed.locs[: index + 1]) if loc.file == file), self.parsed.locs[0])
 
     def _line_name(self, loc: Loc) -> str:
         return f"{PurePath(self.parsed.files.get(loc.file, '?')).name}:{loc.line}"
