@@ -99,7 +99,7 @@ class SimTarget:
         with _loading:
             if (kernel := _kernels.get(key)) is None:
                 compiled = cached_ptx(text.source, self.simulation.arch, text.file_name)
-                kernel = _kernels[key] = SimKernel(text, sim.load(compiled.text))
+                kernel = _kernels[key] = SimKernel(text, sim.load(compiled.text, source=text.source))
         return kernel
 
     def _check_fits(self, text: KernelText) -> None:
