@@ -57,7 +57,7 @@ class Module:
         return Place(text, instr.line, cuda, self._spec(written))
 
     def _call_sites(self, index: int) -> list[Loc]:
-        """A `.loc` and the calls it was inlined at, innermost first; the nearest line above that names a call is meant."""
+        """A `.loc` and the calls it was inlined at, innermost first; a call is the nearest line above that names it."""
         chain = [self.parsed.locs[index]]
         while chain[-1].inlined_at is not None and len(chain) < 64:
             file, line, column = chain[-1].inlined_at
