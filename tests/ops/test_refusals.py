@@ -67,7 +67,7 @@ def test_packed_scales_are_never_guessed(dtype: torch.dtype) -> None:
 def test_wrong_output_type() -> None:
     with pytest.raises(TypeError, match=r"^d: dtype is torch.float16; must be one of torch.bfloat16, torch.float32"):
         ops.fp8_gemm_nt(*GOOD.pairs, torch.empty(8, 16, dtype=torch.float16))
-    with pytest.raises(TypeError, match="out_dtype: is torch.float32, but d has dtype torch.bfloat16"):
+    with pytest.raises(TypeError, match=r"^out_dtype: is torch.float32, but d has dtype torch.bfloat16"):
         ops.fp8_gemm_nt(*GOOD.pairs, torch.empty(8, 16, dtype=torch.bfloat16), out_dtype=torch.float32)
 
 
@@ -104,7 +104,7 @@ def test_scales_without_the_tail_of_k() -> None:
 
 
 def test_scales_taller_than_m() -> None:
-    with pytest.raises(ValueError, match=r"^sfa: m is 12, but m of a is 8|^sfa: .*must be equal"):
+    with pytest.raises(ValueError, match=r"^sfa: m is 12, but m of a is 8; they must be equal"):
         fp8(sfa=torch.ones(12, 2))
 
 
@@ -171,7 +171,7 @@ def test_wrong_dimension_contiguous() -> None:
         ValueError, match=r"^b: strides are \(1, 16\); this kernel needs k \(dimension 1\) contiguous.*b.contig"
     ):
         fp8(b=GOOD.b.T.contiguous().T)
-    a, b = bf16_problem(8, 16, 64)
+    _, b = bf16_problem(8, 16, 64)
     with pytest.raises(ValueError, match=r"^a: strides are \(128, 2\); this kernel needs k .*pass a.contiguous\(\)"):
         ops.bf16_gemm_nt(torch.zeros(8, 128, dtype=torch.bfloat16)[:, ::2], b)
 
