@@ -246,6 +246,7 @@ def _queue_store(
     write: Callable[[Array], None],
 ) -> None:
     what = _what(warp, instr)
+    cta.shadow.check_issuer(warp, lane, words, what)
     cta.shadow.async_read(warp.clock, warp.number, words, what)
     box: list[Array] = []
     reading = AsyncOp("bulk_store", what, lambda: box.append(read()))
@@ -271,6 +272,7 @@ def wait_bulk(warp: Warp, lane: int, keep: int, read_only: bool) -> None:
             if not store.waited_read:
                 store.waited_read = True
                 store.shadow.async_read_done(warp, store.words)
+                warp.waited.append((lane, store.words, warp.epoch))
             if not read_only:
                 store.write.run()
     if not read_only:

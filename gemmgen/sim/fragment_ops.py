@@ -21,6 +21,7 @@ from .fragments import (
 )
 from .memory_ops import address_call, note_read, note_write, spans
 from .registry import SYNC, Bind, Call, Mods, instruction
+from .shadow import EVERY_LANE
 from .tensor_core import ELEMENT_BITS, matrix_product
 from .types import Array, Instr, Mask, Vec
 
@@ -150,7 +151,7 @@ def stmatrix(instr: Instr) -> Bind:
             data = stmatrix_m8n8(held, trans) if shape == "m8n8" else stmatrix_m16n8_trans_b8(held)
             for span in spans(warp, space, address()[:needed], np.arange(needed), 16, 16):
                 chosen = span.lanes
-                span.lanes = np.full(chosen.size, -1)  # every lane writes parts of every row
+                span.lanes = np.full(chosen.size, EVERY_LANE)  # every lane writes parts of every row
                 note_write(warp, span, 16, False)
                 span.block.data[span.offsets[:, None] + np.arange(16)] = data[chosen]
 

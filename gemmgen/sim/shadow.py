@@ -12,6 +12,7 @@ from .types import LANES, Array
 
 NEVER = np.int32(2**30)  # an access that is still in flight: later than anything a clock can hold
 LANE_NUMBERS = np.arange(LANES, dtype=np.int8)
+SOME_LANES, EVERY_LANE = -1, -2  # who wrote a word: parts of it by several lanes; all lanes together (stmatrix)
 Index = Any  # an integer array, or a slice for a contiguous box
 
 
@@ -23,6 +24,7 @@ class Actor(Protocol):
     epoch: int
     lane_epoch: int
     soft_epoch: int
+    waited: list[tuple[int, slice, int]]
 
 
 class Shadow:
@@ -59,21 +61,52 @@ class Shadow:
             f"{self.names.shared(word * 4)}: one lane reads what lane {int(self.lane[word])} of the same warp wrote, "
             "with no warp synchronisation between (bar.warp.sync, bar.sync or a barrier wait)"
         )
-        if int(self.written[word]) >= warp.soft_epoch:
-            self.names.gpu.race(text)
-            return
-        self.names.gpu.warn(text + "; only a shuffle or vote, which promises no memory order, stands between")
+        self._lane_race(warp, int(self.written[word]), text)
 
     def generic_write(self, warp: Actor, words: Array, lanes: Array, whole: bool = True) -> None:
         """A store to these words; parts of words are not checked against each other."""
+        if warp.waited:
+            self._check_waited(warp, words, lanes)
         if whole:
             self._check_overwrite("writes", words, warp.clock[0])
         self.writer[words] = warp.number
         self.written[words] = warp.epoch
-        self.lane[words] = lanes if whole else -1
+        self.lane[words] = lanes if whole else SOME_LANES
         self.generic[words] = True
 
+    def _check_waited(self, warp: Actor, words: Array, lanes: Array) -> None:
+        """Lanes overwrite what an asynchronous copy read, for which only another lane of their warp has waited."""
+        for lane, done, epoch in warp.waited:
+            crossed = (words >= done.start) & (words < done.stop) & (lanes != lane)
+            if crossed.any():
+                word = self._first(words, crossed)
+                self._lane_race(
+                    warp,
+                    epoch,
+                    f"{self.names.shared(word * 4)}: overwrites what a copy issued by lane {lane} read; only that lane "
+                    "has waited for the copy, and no warp synchronisation (bar.warp.sync) follows",
+                )
+
+    def _lane_race(self, warp: Actor, epoch: int, text: str) -> None:
+        if epoch >= warp.soft_epoch:
+            self.names.gpu.race(text)
+        else:
+            self.names.gpu.warn(text + "; only a shuffle or vote, which promises no memory order, stands between")
+
     # asynchronous proxy
+
+    def check_issuer(self, warp: Actor, lane: int, words: slice, what: str) -> None:
+        """A lane hands words to the async proxy: its warp must have been synchronised since other lanes wrote them."""
+        since = (self.writer[words] == warp.number) & (self.written[words] >= warp.lane_epoch) & self.generic[words]
+        crossed = since & (self.lane[words] != lane) & (self.lane[words] != SOME_LANES)
+        if crossed.any():
+            word = self._first(words, crossed)
+            self._lane_race(
+                warp,
+                int(self.written[word]),
+                f"{self.names.shared(word * 4)}: {what} by lane {lane} reads what other lanes of the warp wrote, with "
+                "no warp synchronisation between (bar.warp.sync, bar.sync or a barrier wait)",
+            )
 
     def async_read(self, clock: Array, warp: int, words: Index, what: str) -> None:
         """An asynchronous read issued with this clock; it stays in flight until async_read_done."""
@@ -113,7 +146,7 @@ class Shadow:
             )
         self.writer[words] = actor
         self.written[words] = epoch
-        self.lane[words] = -1
+        self.lane[words] = SOME_LANES
         self.generic[words] = False
 
     def _check_overwrite(self, verb: str, words: Index, clock: Array) -> None:

@@ -119,6 +119,7 @@ class Warp:
         self.wgmma_pending: dict[int, Any] = {}
         self.call_params: dict[str, Array] = {}
         self.fence_clock: Array | None = None
+        self.waited: list[tuple[int, slice, int]] = []  # copies that one lane only has waited for: lane, words, epoch
 
     # order
 
@@ -138,6 +139,7 @@ class Warp:
         self.epoch += 1
         self.lane_epoch = self.soft_epoch = self.epoch
         self.clock[0, self.number] = self.epoch
+        self.waited.clear()
 
     def soft_sync(self) -> None:
         """A shuffle or vote: lanes meet, but memory order is not promised."""
