@@ -269,6 +269,7 @@ def _case(source: str, op: Op) -> Case:
     if op.text.startswith(("div", "rem")) and op.classes == "rrr":
         arrays[1][arrays[1] == 0] = 1
     dtype = CLASSES[op.classes[0]][1]
+    oracle = op.oracle or oracles.by_text(op.text)
     return Case(
         family=op.family,
         name=name,
@@ -277,5 +278,5 @@ def _case(source: str, op: Op) -> Case:
         parameters=(*map(In, arrays), out(COUNT, dtype, op.ulp)),
         grid=(COUNT // THREADS, 1, 1),
         block=(THREADS, 1, 1),
-        expected=(op.oracle(*arrays).astype(dtype) if op.oracle else None,),
+        expected=(oracle(*arrays).astype(dtype) if oracle else None,),
     )

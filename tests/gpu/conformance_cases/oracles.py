@@ -157,3 +157,141 @@ def mask(name: str) -> Oracle | None:
     """The result of set.*.u32: all ones where the comparison holds."""
     compare = COMPARISONS.get(name)
     return (lambda a, b: np.where(compare(a, b), 0xFFFFFFFF, 0).astype(np.uint32)) if compare else None
+
+
+def integer(function: Callable[..., int], bits: int = 32, signed: bool = False, result_bits: int = 0) -> Oracle:
+    """An operation on Python integers, taken modulo the result's width."""
+
+    def compute(*operands: Array) -> Array:
+        rows = zip(*(_whole_numbers(x, bits, signed) for x in operands), strict=True)
+        modulus = 1 << (result_bits or bits)
+        return np.array([function(*row) % modulus for row in rows], np.uint64)
+
+    return compute
+
+
+def _whole_numbers(values: Array, bits: int, signed: bool) -> list[int]:
+    return [v - (1 << bits) if signed and v >> (bits - 1) else v for v in values.tolist()]
+
+
+def towards_zero(a: int, b: int) -> int:
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def shifted(value: int, count: int, left: bool, bits: int, signed: bool) -> int:
+    """shl, shr: counts beyond the width act as the width."""
+    count = min(count, bits)
+    value = value - (1 << bits) if signed and value >> (bits - 1) else value
+    return value << count if left else value >> count
+
+
+INTEGER: dict[str, Oracle] = {
+    "mul.hi.u32": integer(lambda a, b: a * b >> 32),
+    "mul.hi.s32": integer(lambda a, b: a * b >> 32, signed=True),
+    "mul.lo.u32": integer(lambda a, b: a * b),
+    "min.s32": integer(min, signed=True),
+    "min.u32": integer(min),
+    "max.s32": integer(max, signed=True),
+    "max.u32": integer(max),
+    "mul.wide.u32": integer(lambda a, b: a * b, result_bits=64),
+    "mul.wide.s32": integer(lambda a, b: a * b, signed=True, result_bits=64),
+    "mad.lo.u32": integer(lambda a, b, c: a * b + c),
+    "mad.hi.u32": integer(lambda a, b, c: (a * b >> 32) + c),
+    "mad.wide.u32": integer(lambda a, b, c: a * b + c, result_bits=64),
+    "bfe.s32": integer(lambda a, s, n: signed_field(a, s, n)),
+    "bfi.b32": integer(lambda f, a, s, n: bit_field_insert(f, a, s, n)),
+    "add.u64": integer(lambda a, b: a + b, 64),
+    "sub.u64": integer(lambda a, b: a - b, 64),
+    "mul.lo.u64": integer(lambda a, b: a * b, 64),
+    "mul.hi.u64": integer(lambda a, b: a * b >> 64, 64),
+    "min.u64": integer(min, 64),
+    "max.s64": integer(max, 64, signed=True),
+    "sub.u32": integer(lambda a, b: a - b),
+    "abs.s32": integer(abs, signed=True),
+    "neg.s32": integer(lambda a: -a),
+    "not.b32": integer(lambda a: ~a),
+    "div.u32": integer(lambda a, b: a // b),
+    "rem.u32": integer(lambda a, b: a % b),
+    "div.s32": integer(towards_zero, signed=True),
+    "rem.s32": integer(lambda a, b: a - b * towards_zero(a, b), signed=True),
+    "clz.b32": integer(lambda a: 32 - a.bit_length()),
+    "brev.b32": integer(lambda a: int(f"{a:032b}"[::-1], 2)),
+    "bfind.u32": integer(lambda a: a.bit_length() - 1),
+    "bfind.s32": integer(lambda a: (~a if a < 0 else a).bit_length() - 1, signed=True),
+    "bfind.shiftamt.u32": integer(lambda a: 32 - a.bit_length() if a else -1),
+    "shl.b32": integer(lambda a, n: shifted(a, n, True, 32, False)),
+    "shr.u32": integer(lambda a, n: shifted(a, n, False, 32, False)),
+    "shr.s32": integer(lambda a, n: shifted(a, n, False, 32, True)),
+    "shl.b64": integer(lambda a, n: shifted(a, n, True, 64, False), 64),
+    "shr.u64": integer(lambda a, n: shifted(a, n, False, 64, False), 64),
+    "shr.s64": integer(lambda a, n: shifted(a, n, False, 64, True), 64),
+    "shf.l.wrap.b32": integer(lambda low, high, n: (high << 32 | low) << n % 32 >> 32),
+    "shf.r.wrap.b32": integer(lambda low, high, n: (high << 32 | low) >> n % 32),
+    "shf.r.clamp.b32": integer(lambda low, high, n: (high << 32 | low) >> min(n, 32)),
+}
+
+
+def lop3(table: int) -> Oracle:
+    """Any function of three bits, by its truth table."""
+
+    def compute(a: int, b: int, c: int) -> int:
+        chosen = [i for i in range(8) if table >> i & 1]
+        terms = ((a if i & 4 else ~a) & (b if i & 2 else ~b) & (c if i & 1 else ~c) for i in chosen)
+        result = 0
+        for term in terms:
+            result |= term
+        return result
+
+    return integer(compute)
+
+
+def bit_field_insert(source: int, target: int, start: int, length: int) -> int:
+    """bfi: start and length are bytes; what falls off the top is lost."""
+    mask = ((1 << (length & 0xFF)) - 1) << (start & 0xFF)
+    return target & ~mask | source << (start & 0xFF) & mask
+
+
+def signed_field(value: int, start: int, length: int) -> int:
+    """bfe.s32: above the field, and beyond the word, the sign of the field's (or the word's) last bit."""
+    start, length = start & 0xFF, length & 0xFF
+    if length == 0:
+        return 0
+    sign = value >> min(start + length - 1, 31) & 1
+    word = value | (-1 << 32 if value >> 31 else 0)
+    field = word >> min(start, 40) & (1 << min(length, 32)) - 1
+    return field | (-1 << length if sign and length < 32 else 0)
+
+
+def halves(function: Callable[..., Array], dtype: type) -> Oracle:
+    """A packed 16-bit operation through float64, rounded once (sums and products of these formats allow it)."""
+
+    def compute(*operands: Array) -> Array:
+        with np.errstate(all="ignore"):
+            values = [x.view(np.uint16).view(dtype).astype(np.float64) for x in operands]
+            codes = to16(function(*values), dtype).astype(np.uint16)
+        return codes.view(operands[0].dtype)
+
+    return compute
+
+
+HALF_OPERATIONS: dict[str, Callable[..., Array]] = {
+    "add.rn": np.add,
+    "sub.rn": np.subtract,
+    "mul.rn": np.multiply,
+    "min.NaN": lambda a, b: np.where((a == 0) & (b == 0), np.where(np.signbit(a), a, b), np.minimum(a, b)),
+    "max.NaN": lambda a, b: np.where((a == 0) & (b == 0), np.where(np.signbit(a), b, a), np.maximum(a, b)),
+    "min": lambda a, b: np.where((a == 0) & (b == 0), np.where(np.signbit(a), a, b), np.fmin(a, b)),
+    "max": lambda a, b: np.where((a == 0) & (b == 0), np.where(np.signbit(a), b, a), np.fmax(a, b)),
+}
+HALF_TYPES = {"bf16x2": ml_dtypes.bfloat16, "f16x2": np.float16, "bf16": ml_dtypes.bfloat16}
+
+
+def by_text(text: str) -> Oracle | None:
+    """The oracle of an instruction's text, where its opcode alone (or its immediate) says what it computes."""
+    opcode = text.split(" ")[0]
+    if opcode.startswith("lop3"):
+        return lop3(int(text.rsplit(",", 1)[1].strip(" ;")))
+    operation, _, kind = opcode.rpartition(".")
+    if kind in HALF_TYPES and operation in HALF_OPERATIONS:
+        return halves(HALF_OPERATIONS[operation], HALF_TYPES[kind])
+    return INTEGER.get(opcode)
