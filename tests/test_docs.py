@@ -1,0 +1,63 @@
+"""The documents keep their word: their code runs, and the files and commands they name exist."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from gemmgen.cli import app
+
+TOP = Path(__file__).parents[1]
+DOCUMENTS = sorted([*TOP.glob("*.md"), *(TOP / "docs").glob("*.md")])
+NAMES = [str(path.relative_to(TOP)) for path in DOCUMENTS]
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_the_first_spec_of_the_readme_is_the_example() -> None:
+    example = (TOP / "examples" / "first_spec.py").read_text()
+    assert blocks(TOP / "README.md", "python")[0] == example
+    assert len(example.splitlines()) <= 25
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        (name, index)
+        for name, path in zip(NAMES, DOCUMENTS, strict=True)
+        for index in range(len(blocks(path, "python")))
+    ],
+)
+def test_python_in_a_document_runs(name: str, index: int) -> None:
+    code = blocks(TOP / name, "python")[index]
+    environment = {**os.environ, "PYTHONPATH": str(TOP)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=TOP, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_that_a_document_names_exist(name: str) -> None:
+    text = (TOP / name).read_text()
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    ticked = re.findall(r"`((?:gemmgen|tests|docs|examples|benchmarks|generated)/[\w./]*)`", text)
+    for path in [*((TOP / name).parent / link for link in links), *(TOP / path for path in ticked)]:
+        assert path.exists(), f"{name} names {path.relative_to(TOP)}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_that_a_document_names_exist(name: str) -> None:
+    text = (TOP / name).read_text()
+    commands = set(get_command(app).commands)  # type: ignore[attr-defined]
+    for word in re.findall(r"(?:^|`)gemmgen (\w+)", text, re.MULTILINE):
+        assert word in commands, f"{name} names `gemmgen {word}`"
+    targets = set(re.findall(r"^(\w+):", (TOP / "Makefile").read_text(), re.MULTILINE))
+    for word in re.findall(r"(?:^|`)make (\w+)", text, re.MULTILINE):
+        assert word in targets, f"{name} names `make {word}`"
