@@ -162,6 +162,9 @@ def mbarrier_arrive(instr: Instr) -> Bind:
             if not found:
                 return instr.pc + 1
             warp.effects += 1
+            if warp.readers or warp.writers:
+                first_barrier = find_barrier(warp, found[0][1]).name
+                warp.check_speaks_for_warp(sum(1 << lane for lane, _ in found), first_barrier)
             clock = warp.clock.copy() if relaxed else warp.release()
             for lane, address in found:
                 barrier = find_barrier(warp, address)

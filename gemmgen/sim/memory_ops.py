@@ -160,6 +160,7 @@ def note_read(warp: Warp, span: Span, nbytes: int, ordered: bool) -> None:
         warp.acquire(span.cta.flag_clock)
         return
     lanes = span.lanes.astype(np.int8)
+    warp.readers |= _lane_bits(lanes)
     span.cta.shadow.generic_read(warp, words_of(span.offsets, nbytes), lanes if nbytes <= 4 else lanes[:, None])
 
 
@@ -175,7 +176,17 @@ def note_write(warp: Warp, span: Span, nbytes: int, ordered: bool) -> None:
         span.cta.shadow.forget(words)
         return
     lanes = span.lanes.astype(np.int8)
+    bits = _lane_bits(lanes)
+    warp.writers |= bits
+    warp.late_writers |= bits
     span.cta.shadow.generic_write(warp, words, lanes if nbytes <= 4 else lanes[:, None], nbytes >= 4)
+
+
+def _lane_bits(lanes: Array) -> int:
+    """Lane numbers as a mask; a negative number stands for all lanes."""
+    if lanes.size == LANES or (lanes.size and lanes[0] < 0):
+        return 0xFFFFFFFF
+    return sum(1 << lane for lane in set(lanes.tolist()))
 
 
 def active_lanes(mask: Mask | None) -> Array:

@@ -120,6 +120,7 @@ class Warp:
         self.call_params: dict[str, Array] = {}
         self.fence_clock: Array | None = None
         self.waited: list[tuple[int, slice, int]] = []  # copies that one lane only has waited for: lane, words, epoch
+        self.readers = self.writers = self.late_writers = 0  # lanes at shared memory since the last warp sync (or vote)
 
     # order
 
@@ -140,12 +141,28 @@ class Warp:
         self.lane_epoch = self.soft_epoch = self.epoch
         self.clock[0, self.number] = self.epoch
         self.waited.clear()
+        self.readers = self.writers = self.late_writers = 0
 
     def soft_sync(self) -> None:
         """A shuffle or vote: lanes meet, but memory order is not promised."""
         self.epoch += 1
         self.soft_epoch = self.epoch
+        self.late_writers = 0
         self.clock[0, self.number] = self.epoch
+
+    def check_speaks_for_warp(self, lanes: int, what: str) -> None:
+        """Some lanes arrive at a barrier: what others did since the last warp sync is not ordered by that."""
+        if not (self.readers | self.writers) & ~lanes & self.live:
+            return
+        verb = "wrote" if self.writers & ~lanes else "read"
+        text = (
+            f"{what}: lanes {_ranges(lanes)} arrive for their warp, but others {verb} shared memory since the last "
+            "warp synchronisation (bar.warp.sync); the arrival does not order that"
+        )
+        if self.late_writers & ~lanes & self.live:
+            self.cta.gpu.race(text)
+        else:
+            self.cta.gpu.warn(f"{self.where()}: {text}")
 
     def proxy_fence(self) -> None:
         """fence.proxy.async: everything this warp knows of is now visible to the async proxy."""
