@@ -84,8 +84,8 @@ class Outstanding:
     wgmma_groups: list[list[Any]] = field(default_factory=list)
     bulk_open: dict[int, list[Any]] = field(default_factory=dict)
     bulk_groups: dict[int, list[list[Any]]] = field(default_factory=dict)
-    copy_open: list[Any] = field(default_factory=list)
-    copy_groups: list[list[Any]] = field(default_factory=list)
+    copy_open: list[tuple[Any, Array]] = field(default_factory=list)
+    copy_groups: list[list[tuple[Any, Array]]] = field(default_factory=list)
 
 
 class Warp:
@@ -162,7 +162,8 @@ class Warp:
         if self.late_writers & ~lanes & self.live:
             self.cta.gpu.race(text)
         else:
-            self.cta.gpu.warn(f"{self.where()}: {text}")
+            role = self.cta.labels.role(self.index)
+            self.cta.gpu.warn(f"{self.cta.program.entry.name}{f', {role}' if role else ''}: {text}")
 
     def proxy_fence(self) -> None:
         """fence.proxy.async: everything this warp knows of is now visible to the async proxy."""
