@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from gemmgen.ops import dense, library
+from gemmgen.ops.launch import relaunch
 
 Pair = Sequence[torch.Tensor]
 Recipe = Sequence[int]
@@ -42,19 +43,23 @@ def fp8_gemm_nt(
     out_dtype: type of an allocated d; c's or bf16 by default.
     """
     (a_data, sfa), (b_data, sfb) = _pair("a", a), _pair("b", b)
-    _check_tensors(a=a_data, sfa=sfa, b=b_data, sfb=sfb, c=c, d=d)
-    _check_recipe(b_data, sfb, recipe, recipe_a, recipe_b)
+    if recipe is not None or recipe_a is not None or recipe_b is not None:
+        _check_tensors(b=b_data, sfb=sfb)
+        _check_recipe(b_data, sfb, recipe, recipe_a, recipe_b)
     _check_compiled_dims(compiled_dims)
-    dtype = _output_dtype(d, c, out_dtype)
-    if library.is_direct((a_data, sfa, b_data, sfb, c, d)):
-        dense.fp8_gemm(a_data, sfa, b_data, sfb, c, output := dense.empty(a_data, b_data, dtype) if d is None else d)
-        if d is not None:
+    if d is not None and out_dtype is None:
+        slots = (a_data, sfa, b_data, sfb, d) if c is None else (a_data, sfa, b_data, sfb, c, d)
+        if library.is_direct(slots) and relaunch(dense.PREPARED, slots):
             library.written(d)
-        return output
-    if d is None:
-        return library.fp8_gemm_nt(a_data, sfa, b_data, sfb, c, dtype)
-    library.fp8_gemm_nt_out(a_data, sfa, b_data, sfb, c, d)
-    return d
+            return d
+    _check_tensors(a=a_data, sfa=sfa, b=b_data, sfb=sfb, c=c, d=d)
+    dtype = _output_dtype(d, c, out_dtype)
+    if d is not None:
+        library.fp8_gemm_nt_out(a_data, sfa, b_data, sfb, c, d)
+        return d
+    if library.is_direct((a_data, sfa, b_data, sfb)):
+        return dense.fp8_gemm(a_data, sfa, b_data, sfb, c, dense.empty(a_data, b_data, dtype))
+    return library.fp8_gemm_nt(a_data, sfa, b_data, sfb, c, dtype)
 
 
 def bf16_gemm_nt(
@@ -74,18 +79,20 @@ def bf16_gemm_nt(
     compiled_dims: accepted for compatibility; extents are run-time values.
     out_dtype: type of an allocated d; c's or bf16 by default.
     """
-    _check_tensors(a=a, b=b, c=c, d=d)
     _check_compiled_dims(compiled_dims)
-    dtype = _output_dtype(d, c, out_dtype)
-    if library.is_direct((a, b, c, d)):
-        dense.bf16_gemm(a, b, c, output := dense.empty(a, b, dtype) if d is None else d)
-        if d is not None:
+    if d is not None and out_dtype is None:
+        slots = (a, b, d) if c is None else (a, b, c, d)
+        if library.is_direct(slots) and relaunch(dense.PREPARED, slots):
             library.written(d)
-        return output
-    if d is None:
-        return library.bf16_gemm_nt(a, b, c, dtype)
-    library.bf16_gemm_nt_out(a, b, c, d)
-    return d
+            return d
+    _check_tensors(a=a, b=b, c=c, d=d)
+    dtype = _output_dtype(d, c, out_dtype)
+    if d is not None:
+        library.bf16_gemm_nt_out(a, b, c, d)
+        return d
+    if library.is_direct((a, b)):
+        return dense.bf16_gemm(a, b, c, dense.empty(a, b, dtype))
+    return library.bf16_gemm_nt(a, b, c, dtype)
 
 
 def bf16_gemm_nn(
@@ -137,6 +144,8 @@ def _transposed(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _pair(name: str, value: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    if type(value) is tuple and len(value) == 2:
+        return value
     if not isinstance(value, tuple | list) or len(value) != 2:
         found = f"{len(value)} values" if isinstance(value, tuple | list) else f"a {type(value).__name__}"
         raise TypeError(f"{name}: is {found}; must be a pair (data, scales), such as {name}=(data, sf{name})")
@@ -161,6 +170,8 @@ def _output_dtype(d: torch.Tensor | None, c: torch.Tensor | None, out_dtype: tor
 
 
 def _check_compiled_dims(compiled_dims: str) -> None:
+    if compiled_dims in ("nk", "mn"):
+        return
     if not isinstance(compiled_dims, str) or not set(compiled_dims) <= set("mnk"):
         raise ValueError(f"compiled_dims: {compiled_dims!r} names more than m, n and k; pass some of the letters 'mnk'")
 
@@ -169,8 +180,6 @@ def _check_recipe(
     b: torch.Tensor, sfb: torch.Tensor, recipe: Recipe | None, recipe_a: Recipe | None, recipe_b: Recipe | None
 ) -> None:
     """A recipe may only confirm what the shape of the scales says."""
-    if recipe is None and recipe_a is None and recipe_b is None:
-        return
     if recipe is not None and (recipe_a is not None or recipe_b is not None):
         raise ValueError(f"recipe: {tuple(recipe)} comes with recipe_a or recipe_b; pass either recipe or both others")
     if recipe is None and (recipe_a is None or recipe_b is None):

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from gemmgen.ir import Param, Plan
 from gemmgen.runtime.arguments import TENSOR_MAP_BYTES, Encoder, Problem, TensorView, pack
 
 FIELD_BYTES = {"tensor_map": TENSOR_MAP_BYTES, "pointer": 8, "stride": 8, "scalar": 4, "extent": 4}
-_PROBES = (0x7F5A_3C96_E1D0, 0x0000_0001_0000, 0x1234_5678_9AB0)
+_PROBES = (0x7F5A_3C96_E1D0, 0x00A5_C369_1E20)
+"""Two aligned addresses that differ in every bit above the alignment."""
 
 Block = Callable[[Sequence[int], Sequence[float]], bytes]
-"""Bytes of the parameter struct from addresses and scalars, both in the order of the plan's operands."""
+"""Bytes of the parameter struct from addresses and scalars."""
 
 
 def whole_block(plan: Plan, problem: Problem, encode: Encoder) -> bytes:
@@ -24,64 +26,58 @@ def whole_block(plan: Plan, problem: Problem, encode: Encoder) -> bytes:
     return block + bytes(-len(block) % (64 if plan.tensor_maps else 8))
 
 
-def block_builder(plan: Plan, problem: Problem, encode: Encoder) -> Block:
-    """A fast builder for calls whose metadata equals ``problem``'s; falls back to packing anew."""
-    return _patching(plan, problem, encode) or _repacking(plan, problem, encode)
+def block_builder(
+    plan: Plan, tensors: Sequence[str], scalars: Sequence[str], problem: Problem, encode: Encoder
+) -> Block:
+    """A fast builder for calls whose metadata equals ``problem``'s; packs anew where patching is not proven right.
+
+    ``tensors`` and ``scalars`` name the operands in the order in which the builder is given addresses and values.
+    """
+    slots = None if 0 in problem.sizes.values() else _address_slots(plan, tensors, problem, encode)
+    if slots is None:  # with an extent of 0, maps describe the output's memory and not their own
+        return _repacking(plan, tensors, scalars, problem, encode)
+    base = whole_block(plan, problem, encode)
+    return _patching(base, slots + _scalar_slots(plan, scalars))
 
 
-def _repacking(plan: Plan, problem: Problem, encode: Encoder) -> Block:
-    def build(addresses: Sequence[int], scalars: Sequence[float]) -> bytes:
-        return whole_block(plan, _moved(plan, problem, addresses, scalars), encode)
+def _repacking(plan: Plan, tensors: Sequence[str], scalars: Sequence[str], problem: Problem, encode: Encoder) -> Block:
+    def build(addresses: Sequence[int], values: Sequence[float]) -> bytes:
+        moved = _moved(problem, dict(zip(tensors, addresses, strict=True)))
+        return whole_block(plan, Problem(problem.sizes, moved, dict(zip(scalars, values, strict=True))), encode)
 
     return build
 
 
-def _moved(plan: Plan, problem: Problem, addresses: Sequence[int], scalars: Sequence[float]) -> Problem:
-    tensors = [operand.name for operand in plan.operands if not operand.is_scalar]
-    names = [operand.name for operand in plan.operands if operand.is_scalar]
-    views = {
-        name: TensorView(address, problem.tensors[name].shape, problem.tensors[name].strides)
-        for name, address in zip(tensors, addresses, strict=True)
-    }
-    return Problem(problem.sizes, views, dict(zip(names, scalars, strict=True)))
+def _moved(problem: Problem, addresses: Mapping[str, int]) -> dict[str, TensorView]:
+    return {name: TensorView(addresses[name], view.shape, view.strides) for name, view in problem.tensors.items()}
 
 
-def _patching(plan: Plan, problem: Problem, encode: Encoder) -> Block | None:
-    """A ``struct`` format of fixed bytes between the exchanged fields, if the encoder proves patchable."""
-    if 0 in problem.sizes.values():
-        return None  # the maps then describe the output's memory, not their own
-    slots = _address_slots(plan, problem, encode)
-    if slots is None:
-        return None
-    scalars = [operand.name for operand in plan.operands if operand.is_scalar]
-    base = whole_block(plan, problem, encode)
-    layout, order = ["<"], list[bytes | tuple[str, int]]()
+def _patching(base: bytes, slots: list[tuple[int, str, int]]) -> Block:
+    """One ``struct`` call over fixed bytes and the exchanged fields between them."""
+    layout = ["<"]
+    fields: list[bytes | None] = []
+    from_addresses: list[tuple[int, int]] = []
+    from_scalars: list[tuple[int, int]] = []
     position = 0
-    for offset, code, index in sorted(slots + _scalar_slots(plan, scalars)):
+    for offset, code, index in sorted(slots):
         if offset > position:
             layout.append(f"{offset - position}s")
-            order.append(base[position:offset])
+            fields.append(base[position:offset])
         layout.append(code)
-        order.append((code, index))
+        (from_addresses if code == "Q" else from_scalars).append((len(fields), index))
+        fields.append(None)
         position = offset + struct.calcsize(f"<{code}")
-    if position < len(base):
-        layout.append(f"{len(base) - position}s")
-        order.append(base[position:])
-    return _packer(struct.Struct("".join(layout)).pack, order)
+    layout.append(f"{len(base) - position}s")
+    fields.append(base[position:])
+    pack_block = struct.Struct("".join(layout)).pack
 
-
-def _packer(pack_block: Callable[..., bytes], order: Sequence[bytes | tuple[str, int]]) -> Block:
-    values: list[object] = [entry if isinstance(entry, bytes) else None for entry in order]
-    from_addresses = [(at, e[1]) for at, e in enumerate(order) if isinstance(e, tuple) and e[0] == "Q"]
-    from_scalars = [(at, e[1]) for at, e in enumerate(order) if isinstance(e, tuple) and e[0] == "f"]
-
-    def build(addresses: Sequence[int], scalars: Sequence[float]) -> bytes:
-        fields = values.copy()
+    def build(addresses: Sequence[int], values: Sequence[float]) -> bytes:
+        filled: list[Any] = fields.copy()
         for at, index in from_addresses:
-            fields[at] = addresses[index]
+            filled[at] = addresses[index]
         for at, index in from_scalars:
-            fields[at] = scalars[index]
-        return pack_block(*fields)
+            filled[at] = values[index]
+        return pack_block(*filled)
 
     return build
 
@@ -97,37 +93,32 @@ def _scalar_slots(plan: Plan, scalars: Sequence[str]) -> list[tuple[int, str, in
     return [(at, "f", scalars.index(str(param.operand))) for at, param in _fields(plan) if param.kind == "scalar"]
 
 
-def _address_slots(plan: Plan, problem: Problem, encode: Encoder) -> list[tuple[int, str, int]] | None:
-    """Offset of every address in the block, or None when moving the tensors changes any other byte."""
-    tensors = [operand.name for operand in plan.operands if not operand.is_scalar]
-    offsets = [_map_address_offset(plan, problem, encode, offset, param) for offset, param in _fields(plan)]
+def _address_slots(
+    plan: Plan, tensors: Sequence[str], problem: Problem, encode: Encoder
+) -> list[tuple[int, str, int]] | None:
+    """Offset of every address in the block, or None when moving the tensors changes any other byte of a map."""
+    first, second = (_image(plan, problem, encode, address) for address in _PROBES)
     slots = []
-    for (_, param), at in zip(_fields(plan), offsets, strict=True):
-        if param.kind not in ("tensor_map", "pointer"):
-            continue
-        if at is None:
-            return None
-        slots.append((at, "Q", tensors.index(str(param.operand))))
+    for offset, param in _fields(plan):
+        if param.kind == "tensor_map":
+            end = offset + TENSOR_MAP_BYTES
+            at = _address_in_map(first[offset:end], second[offset:end])
+            if at is None:
+                return None
+            slots.append((offset + at, "Q", tensors.index(str(param.operand))))
+        elif param.kind == "pointer":
+            slots.append((offset, "Q", tensors.index(str(param.operand))))
     return slots
 
 
-def _map_address_offset(plan: Plan, problem: Problem, encode: Encoder, offset: int, param: Param) -> int | None:
-    if param.kind != "tensor_map":
-        return offset
-    images = [_image(plan, problem, encode, offset, address) for address in _PROBES]
-    at = images[0].find(struct.pack("<Q", _PROBES[0]))
-    if at < 0 or any(image != _with_address(images[0], at, a) for image, a in zip(images, _PROBES, strict=True)):
+def _image(plan: Plan, problem: Problem, encode: Encoder, address: int) -> bytes:
+    """The block as if every tensor lay at one address."""
+    views = _moved(problem, dict.fromkeys(problem.tensors, address))
+    return whole_block(plan, Problem(problem.sizes, views, problem.scalars), encode)
+
+
+def _address_in_map(first: bytes, second: bytes) -> int | None:
+    at = first.find(struct.pack("<Q", _PROBES[0]))
+    if at < 0 or second != first[:at] + struct.pack("<Q", _PROBES[1]) + first[at + 8 :]:
         return None
-    return offset + at
-
-
-def _image(plan: Plan, problem: Problem, encode: Encoder, offset: int, address: int) -> bytes:
-    views: Mapping[str, TensorView] = {
-        name: TensorView(address, view.shape, view.strides) for name, view in problem.tensors.items()
-    }
-    block = pack(plan, Problem(problem.sizes, views, problem.scalars), encode)
-    return block[offset : offset + TENSOR_MAP_BYTES]
-
-
-def _with_address(image: bytes, at: int, address: int) -> bytes:
-    return image[:at] + struct.pack("<Q", address) + image[at + 8 :]
+    return at

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import torch
 
 from gemmgen.ir import DType, Operand
-from gemmgen.ops.dispatch import Choice, Dispatcher, Slots
+from gemmgen.ops.dispatch import Choice, Dispatcher
+from gemmgen.ops.launch import Prepared, Slots
 from gemmgen.ops.memory import pointer_fault, tma_fault
 from gemmgen.ops.problem import TORCH_DTYPES, Tensors, check_rank
 from gemmgen.ops.selection import spec_for
 from gemmgen.runtime.kernel_text import Target
 
+PREPARED: dict[Any, Prepared] = {}
+"""Launches of all dense operators: the number and types of their tensors tell them apart."""
 OUTPUTS = {TORCH_DTYPES[dtype]: dtype for dtype in (DType.BF16, DType.F32)}
 _A = {
     DType.E4M3: Operand(name="a", dtype=DType.E4M3, box=("m", "k")),
@@ -105,7 +109,7 @@ def _fp8_dispatcher(columns: int, dtype: torch.dtype, residual: bool) -> Dispatc
         return Choice(spec, copied)
 
     inputs = (_A[DType.E4M3], _SFA, _B[DType.E4M3], _SFB[columns])
-    return Dispatcher((*inputs, *_outputs(d, residual)), "d", (), choose)
+    return Dispatcher((*inputs, *_outputs(d, residual)), "d", (), choose, PREPARED)
 
 
 @cache
@@ -129,7 +133,7 @@ def _bf16_dispatcher(dtype: torch.dtype, residual: bool) -> Dispatcher:
         )
         return Choice(spec)
 
-    return Dispatcher((_A[DType.BF16], _B[DType.BF16], *_outputs(d, residual)), "d", (), choose)
+    return Dispatcher((_A[DType.BF16], _B[DType.BF16], *_outputs(d, residual)), "d", (), choose, PREPARED)
 
 
 def _outputs(d: DType, residual: bool) -> tuple[Operand, ...]:

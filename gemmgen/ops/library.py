@@ -23,6 +23,8 @@ LIBRARY = torch.library.Library(NAMESPACE, "DEF")
 # Compilers must hand over tensors with the strides they have in eager mode: they decide which kernel runs.
 TAGS = (torch.Tag.pt2_compliant_tag, getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order))
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_functorch_level = torch._C._functorch.peek_interpreter_stack
 
 
 def define(name: str, signature: str, implementation: Callable[..., Any], fake: Callable[..., Any]) -> Any:
@@ -39,9 +41,9 @@ def is_direct(tensors: Sequence[Any]) -> bool:
     if torch.compiler.is_compiling():
         return False
     for tensor in tensors:
-        if tensor is not None and (type(tensor) not in _PLAIN or not tensor.is_cuda):
+        if type(tensor) not in _PLAIN or not tensor.is_cuda:
             return False
-    return not torch._C._len_torch_dispatch_stack() and torch._C._functorch.peek_interpreter_stack() is None
+    return not _dispatch_modes() and _functorch_level() is None
 
 
 def written(d: torch.Tensor) -> None:

@@ -64,7 +64,7 @@ class SpecOp:
         inputs = tuple([arguments[name] for name in self.inputs])
         scalars = tuple([_number(name, arguments[name]) for name in self.scalars])
         d = arguments.get(self.output)
-        if library.is_direct((*inputs, d)):
+        if library.is_direct(inputs if d is None else (*inputs, d)):
             return self.run(inputs, scalars, d)
         for name, tensor in zip(self.inputs, inputs, strict=True):
             check_rank(self.spec.operand(name), tensor)

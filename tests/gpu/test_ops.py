@@ -205,14 +205,14 @@ def test_residual_in_place() -> None:
 def test_a_hot_block_equals_packing_anew() -> None:
     """The driver's tensor maps hold addresses where encoding twice says so."""
     target = gpu(0)
-    problem = fp8(200, 136, 320)
+    p = fp8(200, 136, 320)
     d = torch.empty(200, 136, dtype=torch.bfloat16, device=CUDA)
-    dispatcher, slots = dense.fp8_call(problem.a, mn_major(problem.sfa), problem.b, problem.sfb, None, d)
-    prepared = dispatcher._prepare(slots)
-    assert prepared.kernel is not None and prepared.build is not None
-    assert block._address_slots(prepared.kernel.plan, _problem(dispatcher, slots), dispatch.encoder(target))
+    dispatcher, slots = dense.fp8_call(p.a, mn_major(p.sfa), p.b, p.sfb, None, d)
+    prepared = dispatcher.prepare(slots, dispatcher.check(slots))
+    plan, problem = prepared.launch.kernel.plan, _problem(dispatcher, slots)
+    assert block._address_slots(plan, dispatcher.names, problem, dispatch.encoder(target)) is not None
     for moved in (slots, tuple(torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=CUDA) for t in slots)):
-        fresh = block.whole_block(prepared.kernel.plan, _problem(dispatcher, moved), dispatch.encoder(target))
+        fresh = block.whole_block(plan, _problem(dispatcher, moved), dispatch.encoder(target))
         assert prepared.build([tensor.data_ptr() for tensor in moved], ()) == fresh
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from reference import mn_major
 import gemmgen
 from gemmgen import catalog, sim
 from gemmgen.ir import DType
-from gemmgen.ops import block, dense, dispatch
+from gemmgen.ops import block, dense, dispatch, launch
 from gemmgen.runtime.arguments import Problem, TensorView, pack
 from gemmgen.runtime.tensor_maps import element_name
 
@@ -68,10 +68,16 @@ class RecordingTarget:
 
 
 @pytest.fixture
-def target(monkeypatch: pytest.MonkeyPatch) -> RecordingTarget:
+def target(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingTarget]:
     recording = RecordingTarget()
     monkeypatch.setattr(dispatch, "current_target", lambda device: recording)
-    return recording
+    yield recording
+    dense.PREPARED.clear()  # of launches on a target that is no GPU
+
+
+def prepare(dispatcher: dispatch.Dispatcher, slots: tuple[torch.Tensor, ...]) -> launch.Prepared:
+    """What a first call with CUDA tensors does."""
+    return dispatcher.prepare(slots, dispatcher.check(slots))
 
 
 def fp8_dispatcher() -> dispatch.Dispatcher:
@@ -88,20 +94,19 @@ def fp8_call() -> tuple[Any, ...]:
 def test_a_prepared_launch_equals_packing_anew(target: RecordingTarget) -> None:
     dispatcher = fp8_dispatcher()
     a, sfa, b, sfb, _, d = fp8_call()
-    prepared = dispatcher._prepare((a, sfa, b, sfb, d))
+    prepared = prepare(dispatcher, (a, sfa, b, sfb, d))
     encodings = target.encodings
     for slots in ((a, sfa, b, sfb, d), (a.clone(), sfa.clone(), b.clone(), sfb.clone(), d.clone())):
-        dispatch._launch(prepared, slots, ())
+        prepared(slots)
         assert target.encodings == encodings, "a hot launch encodes nothing"
         grid, params = target.launches[-1]
         assert grid == (1, 1, 1) and len(params) % 64 == 0
-        assert prepared.kernel is not None
         views = {
             name: TensorView(t.data_ptr(), tuple(t.shape), t.stride())
             for name, t in zip(dispatcher.names, slots, strict=True)
         }
         problem = Problem({"m": 8, "n": 16, "k": 256}, views, {})
-        fresh = pack(prepared.kernel.plan, problem, dispatch.encoder(target))  # type: ignore[arg-type]
+        fresh = pack(prepared.launch.kernel.plan, problem, dispatch.encoder(target))  # type: ignore[arg-type]
         encodings = target.encodings
         assert params[: len(fresh)] == fresh
 
@@ -110,9 +115,9 @@ def test_an_encoder_that_hides_the_address_is_asked_each_time(target: RecordingT
     target.scrambled = True
     dispatcher = fp8_dispatcher()
     a, sfa, b, sfb, _, d = fp8_call()
-    prepared = dispatcher._prepare((a, sfa, b, sfb, d))
+    prepared = prepare(dispatcher, (a, sfa, b, sfb, d))
     encodings = target.encodings
-    dispatch._launch(prepared, (a.clone(), sfa, b, sfb, d), ())
+    prepared((a.clone(), sfa, b, sfb, d))
     assert target.encodings > encodings
 
 
@@ -135,7 +140,7 @@ def test_the_simulators_maps_are_patchable_too() -> None:
 
     simulated = Simulated()
     encode = dispatch.encoder(simulated)  # type: ignore[arg-type]
-    build = block.block_builder(plan, problem(2**32), encode)
+    build = block.block_builder(plan, list(shapes), (), problem(2**32), encode)
     encodings = simulated.encodings
     moved = problem(2**34 + 4096)
     built = build([view.address for view in moved.tensors.values()], ())
@@ -150,8 +155,8 @@ def test_every_scalar_is_exchanged_too() -> None:
     views = {name: TensorView(4096, (16, 64), (64, 1)) for name in ("a", "b", "d")}
     views["bias"] = TensorView(8192, (16,), (1,))
     sizes = {"m": 16, "n": 16, "k": 64}
-    build = block.block_builder(plan, Problem(sizes, views, {"alpha": 0.0}), encode)
-    order = [each.name for each in plan.operands if not each.is_scalar]
+    order = sorted(views)
+    build = block.block_builder(plan, order, ["alpha"], Problem(sizes, views, {"alpha": 0.0}), encode)
     wanted = block.whole_block(plan, Problem(sizes, views, {"alpha": 2.5}), encode)
     assert build([views[name].address for name in order], (2.5,)) == wanted
 
@@ -169,15 +174,40 @@ def scaled_spec() -> gemmgen.KernelSpec:
     )
 
 
-def test_empty_outputs_prepare_no_launch(target: RecordingTarget) -> None:
+def test_empty_outputs_ask_for_no_target(target: RecordingTarget) -> None:
     """P11: M or N of 0 touches neither the target nor a tensor map."""
     dispatcher = fp8_dispatcher()
     for m, n in ((0, 16), (8, 0), (0, 0)):
         problem = fp8_problem(m, n, 256)
-        d = torch.zeros(m, n, dtype=torch.bfloat16)
-        prepared = dispatcher._prepare((problem.a, problem.sfa, problem.b, problem.sfb, d))
-        assert prepared.kernel is None
-    assert not target.loaded and not target.encodings
+        dispatcher((problem.a, problem.sfa, problem.b, problem.sfb, torch.zeros(m, n, dtype=torch.bfloat16)))
+    assert not target.loaded and not target.encodings and not target.launches
+
+
+def test_a_hot_launch_still_judges_overlap(target: RecordingTarget) -> None:
+    a, b = bf16_problem(8, 64, 64)
+    dispatcher, slots = dense.bf16_call(a, b, None, torch.zeros(8, 64, dtype=torch.bfloat16))
+    prepared = prepare(dispatcher, slots)
+    prepared(slots)
+    with pytest.raises(ValueError, match=r"^d: its memory .* overlaps a"):
+        prepared((a, b, a))
+    wide = torch.zeros(8, 128, dtype=torch.bfloat16)
+    dispatcher, slots = dense.bf16_call(wide[:, :64], b, None, wide[:, 64:])
+    prepare(dispatcher, slots)(slots)
+    assert len(target.launches) == 2
+
+
+def test_hot_calls_are_found_by_metadata(target: RecordingTarget) -> None:
+    a, b = bf16_problem(8, 16, 64)
+    d = torch.zeros(8, 16, dtype=torch.bfloat16)
+    dispatcher, slots = dense.bf16_call(a, b, None, d)
+    seen: dict[object, launch.Prepared] = {}
+    assert not launch.relaunch(seen, slots)
+    seen[launch.metadata(slots)] = prepare(dispatcher, slots)
+    assert launch.relaunch(seen, (a.clone(), b, d.clone())) and len(target.launches) == 1
+    assert not launch.relaunch(seen, (a[:7], b, d[:7]))
+    assert not launch.relaunch(seen, (a.clone().requires_grad_(), b, d))
+    with torch.no_grad():
+        assert launch.relaunch(seen, (a.clone().requires_grad_(), b, d))
 
 
 @pytest.mark.parametrize(
@@ -196,9 +226,9 @@ def test_scales_of_a_are_used_as_they_lie(target: RecordingTarget, sfa: torch.Te
     dispatcher = fp8_dispatcher()
     problem = fp8_problem(sfa.shape[0], 16, 256)
     d = torch.zeros(sfa.shape[0], 16, dtype=torch.bfloat16)
-    prepared = dispatcher._prepare((problem.a, sfa, problem.b, problem.sfb, d))
-    assert prepared.kernel is not None and len(prepared.copied) == copies
-    assert prepared.kernel.spec.operand("sfa").inner == {"m": "m", "k": "k/128"}[major]
+    prepared = prepare(dispatcher, (problem.a, sfa, problem.b, problem.sfb, d))
+    assert len(prepared.copied) == copies
+    assert prepared.launch.kernel.spec.operand("sfa").inner == {"m": "m", "k": "k/128"}[major]
 
 
 @pytest.mark.parametrize(
@@ -215,8 +245,8 @@ def test_scales_per_row_of_b(target: RecordingTarget, sfa: str, sfb: str, name: 
     lie = {"k": lambda scales: scales, "m": mn_major}
     d = torch.zeros(8, 16, dtype=torch.bfloat16)
     dispatcher, slots = dense.fp8_call(problem.a, lie[sfa](problem.sfa), problem.b, lie[sfb](problem.sfb), None, d)
-    prepared = dispatcher._prepare(slots)
-    assert prepared.kernel is not None and name in prepared.kernel.spec.name
+    prepared = prepare(dispatcher, slots)
+    assert name in prepared.launch.kernel.spec.name
     assert len(prepared.copied) == copies
 
 
@@ -230,8 +260,8 @@ def test_majorness_is_read_off_the_strides(target: RecordingTarget, a: bool, b: 
     left = left.T.contiguous().T if a else left
     right = right.T.contiguous().T if b else right
     dispatcher, slots = dense.bf16_call(left, right, None, d)
-    prepared = dispatcher._prepare(slots)
-    assert prepared.kernel is not None and f"bf16_gemm_{layout}_" in prepared.kernel.spec.name
+    prepared = prepare(dispatcher, slots)
+    assert f"bf16_gemm_{layout}_" in prepared.launch.kernel.spec.name
 
 
 @pytest.mark.parametrize(
@@ -249,14 +279,14 @@ def test_outputs_that_tma_cannot_store_are_stored_directly(
     a, b = bf16_problem(8, 16, 64)
     for c in (None, whole_numbers(8, 16, torch.bfloat16)):
         dispatcher, slots = dense.bf16_call(a, b, c, d)
-        prepared = dispatcher._prepare(slots)
-        assert prepared.kernel is not None and ("_direct_" in prepared.kernel.spec.name) == direct
+        prepared = prepare(dispatcher, slots)
+        assert ("_direct_" in prepared.launch.kernel.spec.name) == direct
 
 
 def test_metadata_tells_calls_apart() -> None:
     a, b = bf16_problem(8, 16, 64)
-    assert dispatch.metadata((a, b)) == dispatch.metadata((a.clone(), b.clone()))
+    assert launch.metadata((a, b)) == launch.metadata((a.clone(), b.clone()))
     buffer = torch.zeros(8, 72, dtype=torch.bfloat16)
     others = [(a[:7], b), (buffer[:, :64], b), (buffer[:, 1:65], b), (a.half(), b)]
-    keys = [dispatch.metadata(slots) for slots in others]
-    assert len({*keys, dispatch.metadata((a, b))}) == len(others) + 1
+    keys = [launch.metadata(slots) for slots in others]
+    assert len({*keys, launch.metadata((a, b))}) == len(others) + 1

@@ -1,0 +1,86 @@
+"""The hot path: a call whose metadata was seen before is a look-up, a patched parameter block and one launch.
+
+Knows addresses and sizes only; everything about the call was checked when it was prepared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gemmgen.ops.block import Block
+from gemmgen.ops.kernels import Kernel
+from gemmgen.runtime.kernel_text import Grid
+
+Slots = tuple[torch.Tensor, ...]
+"""The tensors of a call in the order of the operator's operands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A loaded kernel and how it is launched."""
+
+    kernel: Kernel
+    target: Any
+    handle: Any
+    grid: Grid
+    programmatic: bool
+
+    def __call__(self, params: bytes) -> None:
+        target = self.target
+        target.launch(self.handle, self.grid, params, target.current_stream(), self.programmatic)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A launch with everything decided but addresses and scalars.
+
+    ``input_bytes`` are the index and the span of every input; ``copied`` are inputs that the kernel reads from a
+    row-major copy; ``check_overlap`` judges exactly once spans meet.
+    """
+
+    launch: Launch
+    build: Block
+    output: int
+    output_bytes: int
+    input_bytes: tuple[tuple[int, int], ...]
+    copied: tuple[int, ...]
+    check_overlap: Callable[[Slots], None]
+
+    def __call__(self, slots: Slots, scalars: tuple[float, ...] = ()) -> None:
+        addresses = [tensor.data_ptr() for tensor in slots]
+        start = addresses[self.output]
+        end = start + self.output_bytes
+        for at, size in self.input_bytes:
+            if addresses[at] < end and start < addresses[at] + size:
+                self.check_overlap(slots)
+                break
+        if self.copied:
+            copies = [(at, row_major(slots[at])) for at in self.copied]  # alive until the launch
+            for at, copy in copies:
+                addresses[at] = copy.data_ptr()
+        self.launch(self.build(addresses, scalars))
+
+
+def metadata(slots: Slots) -> tuple[Any, ...]:
+    """All that a prepared launch depends on: types, shapes, strides, devices and the low bits of addresses."""
+    return tuple([(t.dtype, t.shape, t.stride(), t.get_device(), t.data_ptr() & 15) for t in slots])
+
+
+def relaunch(prepared: Mapping[Any, Prepared], slots: Slots, scalars: tuple[float, ...] = ()) -> bool:
+    """The whole of a hot call; False when the metadata is new or a gradient is asked for."""
+    found = prepared.get(metadata(slots))
+    if found is None:
+        return False
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in slots):
+        return False
+    found(slots, scalars)
+    return True
+
+
+def row_major(tensor: torch.Tensor) -> torch.Tensor:
+    """A row-major copy, also where only the address is odd."""
+    return tensor.clone(memory_format=torch.contiguous_format)
