@@ -61,3 +61,11 @@ def test_commands_that_a_document_names_exist(name: str) -> None:
     targets = set(re.findall(r"^(\w+):", (TOP / "Makefile").read_text(), re.MULTILINE))
     for word in re.findall(r"(?:^|`)make (\w+)", text, re.MULTILINE):
         assert word in targets, f"{name} names `make {word}`"
+
+
+def test_the_continuous_integration_runs_the_readme_s_test_command() -> None:
+    script = TOP / ".ci" / "run"
+    lines = [line for line in script.read_text().splitlines() if not line.startswith(("#", "set", "cd"))]
+    assert lines == ["make test"]
+    assert "make test" in (TOP / "README.md").read_text()
+    assert os.access(script, os.X_OK)

@@ -12,6 +12,8 @@ import torch
 from gemmgen.commands.reference import Errors, Operands, compare, random_operands, reference, tolerance
 from gemmgen.commands.targets import Sizes
 from gemmgen.ir import KernelSpec
+from gemmgen.runtime.architectures import resolve
+from gemmgen.runtime.errors import UnsupportedArchitecture
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Outcome:
 
 def run(spec: KernelSpec, sizes: Sizes, on: str, schedule: str, seed: int) -> None:
     """Run once and report; raises ``ValueError`` when the result is not the reference's up to rounding."""
-    device = _device(on)
+    device = _device(on, spec)
     outcome = execute(spec, sizes, device, schedule, seed)
     errors = outcome.errors
     sys.stdout.write(
@@ -74,13 +76,25 @@ def _move(value: torch.Tensor | float, device: torch.device) -> torch.Tensor | f
     return moved.copy_(value)
 
 
-def _device(on: str) -> torch.device:
+def _device(on: str, spec: KernelSpec) -> torch.device:
+    """The GPU when it was asked for, or by itself when it is one that the spec is written for."""
     if on == "gpu" and not torch.cuda.is_available():
         raise RuntimeError(
-            "--on gpu: torch finds no CUDA device; use --on sim, or install torch with CUDA on a GPU machine"
+            "--on gpu: torch finds no CUDA device; use --on sim, or a CUDA build of torch on a GPU machine"
         )
-    use_gpu = on == "gpu" or (on == "auto" and torch.cuda.is_available())
-    return torch.device("cuda", torch.cuda.current_device()) if use_gpu else torch.device("cpu")
+    if on == "gpu" or (on == "auto" and _gpu_family() == spec.arch):
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
+
+
+def _gpu_family() -> str | None:
+    """The architecture of the current GPU as specs name it, None without a GPU that we know."""
+    if not torch.cuda.is_available():
+        return None
+    try:
+        return resolve(torch.cuda.get_device_capability()).family
+    except UnsupportedArchitecture:
+        return None
 
 
 def _describe(device: torch.device, spec: KernelSpec, schedule: str) -> str:

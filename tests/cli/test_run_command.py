@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gemmgen import catalog
-from gemmgen.commands import checking, reference
+from gemmgen.commands import checking, reference, running
 from gemmgen.commands.targets import Sizes
 from gemmgen.ops import kernels
 
@@ -99,6 +99,19 @@ def test_on_gpu_without_one_says_so(gemmgen: Command, monkeypatch: pytest.Monkey
     done = gemmgen("run", NAME, "--on", "gpu")
     assert done.status == 1
     assert "--on gpu: torch finds no CUDA device; use --on sim" in done.err
+
+
+@pytest.mark.parametrize(
+    ("capability", "on", "device"),
+    [((9, 0), "auto", "cuda:0"), ((9, 0), "gpu", "cuda:0"), ((9, 0), "sim", "cpu"), ((8, 0), "auto", "cpu")],
+)
+def test_auto_takes_the_gpu_that_the_kernel_is_written_for(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], on: str, device: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    assert running._device(on, catalog.specs()[NAME]) == torch.device(device)
 
 
 def test_ragged_sizes_lie_around_the_tile() -> None:
