@@ -13,7 +13,7 @@ from .bulk import bulk_load, bulk_store, tensor_load, tensor_store, wait_bulk
 from .control import active_bits
 from .errors import Fault, UnknownInstruction
 from .machine import AsyncOp
-from .memory_ops import active_lanes, address_call, note_write, spans
+from .memory_ops import active_lanes, address_call, note_write, spans, words_of
 from .registry import Bind, Call, Mods, instruction
 from .tensor_map import replace_field
 from .types import Array, Imm, Instr, Mask, Mem, Vec, dtype_of
@@ -205,8 +205,11 @@ def _small_copy(instr: Instr) -> Bind:
             warp.effects += 1
             targets, sources = to()[lanes], origin()[lanes].copy()
             valid = np.full(lanes.size, nbytes) if size is None else np.minimum(size[lanes], nbytes)
-            op = AsyncOp("cp_async", instr.text[:80], _small_action(warp, lanes, targets, sources, valid, nbytes))
-            warp.out.copy_open.append(warp.cta.gpu.submit(op))
+            words = np.unique(words_of((targets - warp.cta.shared_base).astype(np.int64), nbytes))
+            action = _small_action(warp, lanes, targets, sources, valid, nbytes, words)
+            op = AsyncOp("cp_async", instr.text[:80], action)
+            warp.out.copy_open.append((op, words))
+            warp.cta.gpu.submit(op)
 
         return call
 
@@ -214,7 +217,7 @@ def _small_copy(instr: Instr) -> Bind:
 
 
 def _small_action(
-    warp: Warp, lanes: Array, targets: Array, sources: Array, valid: Array, nbytes: int
+    warp: Warp, lanes: Array, targets: Array, sources: Array, valid: Array, nbytes: int, words: Array
 ) -> Callable[[], None]:
     def action() -> None:
         data = np.zeros((lanes.size, nbytes), np.uint8)
@@ -227,6 +230,7 @@ def _small_action(
         for span in spans(warp, "shared", targets, lanes, nbytes, nbytes):
             note_write(warp, span, nbytes, False)
             span.block.data[span.offsets[:, None] + np.arange(nbytes)] = data
+        warp.cta.shadow.in_flight(words)
 
     return action
 
@@ -240,9 +244,14 @@ def _commit_copies(warp: Warp, mask: Mask | None) -> None:
 def _wait_copies(warp: Warp, keep: int) -> None:
     done = len(warp.out.copy_groups) - keep
     for group in warp.out.copy_groups[: max(done, 0)]:
-        for op in group:
-            op.run()
+        _land_copies(warp, group)
     warp.out.copy_groups = warp.out.copy_groups[max(done, 0) :]
+
+
+def _land_copies(warp: Warp, copies: list[tuple[AsyncOp, Array]]) -> None:
+    for op, words in copies:
+        op.run()
+        warp.cta.shadow.landed(warp, words)
 
 
 def _copy_arrive(instr: Instr, mods: Mods) -> Bind:
@@ -259,15 +268,14 @@ def _copy_arrive(instr: Instr, mods: Mods) -> Bind:
             if not lanes:
                 return
             warp.effects += 1
-            before = [op for group in warp.out.copy_groups for op in group] + list(warp.out.copy_open)
+            before = [copy for group in warp.out.copy_groups for copy in group] + list(warp.out.copy_open)
             barriers = [find_barrier(warp, where(lane)) for lane in lanes]
             for barrier in barriers:
                 if not noinc:
                     barrier.pending += 1
 
             def arrive() -> None:
-                for op in before:
-                    op.run()
+                _land_copies(warp, before)
                 clock = warp.release()
                 for barrier in barriers:
                     barrier.arrive(clock)

@@ -187,7 +187,7 @@ class ClusterBarrier:
         return [warp.number for cta in self.cluster.ctas for warp in cta.warps if not warp.done]
 
     def arrive(self, warp: Warp, clock: Array | None) -> None:
-        if warp.number in self.arrived or self.phase_of.get(warp.number, -1) == self.phase:
+        if warp.number in self.phase_of:
             raise Fault("barrier.cluster.arrive: this warp arrived already and has not waited")
         self.arrived.add(warp.number)
         self.phase_of[warp.number] = self.phase
@@ -215,6 +215,7 @@ class ClusterBarrier:
 
     def join(self, warp: Warp) -> None:
         """What a warp learns by passing."""
+        del self.phase_of[warp.number]
         if self.done_clock is not None:
             warp.acquire(self.done_clock)
         else:

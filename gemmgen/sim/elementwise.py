@@ -28,6 +28,8 @@ def destination(warp: Warp, operand: Any, dtype: str) -> Array:
 
 def ufunc_call(ufunc: Any, args: tuple[Array, ...], out: Array, mask: Mask | None, **kwargs: Any) -> Call:
     """One numpy call per execution."""
+    if ufunc in (np.minimum, np.maximum):  # these take their output by name only
+        return partial(ufunc, *args, out=out, **kwargs, **({} if mask is None else {"where": mask}))
     if mask is None:
         return partial(ufunc, *args, out, **kwargs)
     return partial(ufunc, *args, out, where=mask, **kwargs)

@@ -209,7 +209,7 @@ def _immediates(instr: Instr, a: str, from_registers: bool) -> tuple[list[int], 
     signs, transposed = values[:2], values[2:]
     if from_registers and len(transposed) == 1:
         transposed = [0, *transposed]
-    return signs, (transposed + [0, 0])[:2]
+    return signs, ([*transposed, 0, 0])[:2]
 
 
 def _scale_d(warp: Warp, operand: Any) -> Any:
@@ -385,4 +385,3 @@ def _resolve(file: Array, results: dict[int, Array], wanted: dict[int, int]) -> 
             wanted[serial] -= int(chosen.sum())
             where = rows[chosen], lanes[chosen]
             file[where] = results[serial][values[chosen] & np.uint32(127), where[1]]
-

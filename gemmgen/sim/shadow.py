@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from .errors import Fault
-from .types import LANES, Array
+from .types import Array
 
 NEVER = np.int32(2**30)  # an access that is still in flight: later than anything a clock can hold
-LANE_NUMBERS = np.arange(LANES, dtype=np.int8)
+UNWAITED = np.int32(2**30 - 1)
 SOME_LANES, EVERY_LANE = -1, -2  # who wrote a word: parts of it by several lanes; all lanes together (stmatrix)
 Index = Any  # an integer array, or a slice for a contiguous box
 
@@ -170,8 +170,9 @@ class Shadow:
             raise Fault(
                 f"{self.names.shared(word * 4)}: {verb} an mbarrier as if it were data; mbarrier.inval it first"
             )
+        how = "wrote it" if self.written[word] != UNWAITED else "wrote it with a cp.async it has not waited for"
         self.names.gpu.race(
-            f"{self.names.shared(word * 4)}: {verb} it, but {self.names.actor(int(self.writer[word]))} wrote it "
+            f"{self.names.shared(word * 4)}: {verb} it, but {self.names.actor(int(self.writer[word]))} {how} "
             "and no barrier orders that write before this"
         )
 
@@ -179,6 +180,14 @@ class Shadow:
     def _first(words: Index, bad: Array) -> int:
         first = int(np.flatnonzero(np.asarray(bad).reshape(-1))[0])
         return words.start + first if isinstance(words, slice) else int(np.asarray(words).reshape(-1)[first])
+
+    def in_flight(self, words: Array) -> None:
+        """cp.async has landed here, but its thread has not waited: nobody may read yet."""
+        self.written[words] = UNWAITED
+
+    def landed(self, warp: Actor, words: Array) -> None:
+        """The thread has waited for its cp.async."""
+        self.written[words] = warp.epoch
 
     def forget(self, words: Array) -> None:
         """Words used as flags by volatile or atomic accesses: their order is not judged."""
