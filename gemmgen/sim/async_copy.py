@@ -276,6 +276,8 @@ def _copy_arrive(instr: Instr, mods: Mods) -> Bind:
 
             def arrive() -> None:
                 _land_copies(warp, before)
+                done = {id(op) for op, _ in before}
+                warp.out.copy_open = [copy for copy in warp.out.copy_open if id(copy[0]) not in done]
                 clock = warp.release()
                 for barrier in barriers:
                     barrier.arrive(clock)

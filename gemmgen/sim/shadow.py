@@ -186,8 +186,8 @@ class Shadow:
         self.written[words] = UNWAITED
 
     def landed(self, warp: Actor, words: Array) -> None:
-        """The thread has waited for its cp.async."""
-        self.written[words] = warp.epoch
+        """The thread has waited for its cp.async; words it waited for before keep their time."""
+        self.written[words[self.written[words] == UNWAITED]] = warp.epoch
 
     def forget(self, words: Array) -> None:
         """Words used as flags by volatile or atomic accesses: their order is not judged."""
