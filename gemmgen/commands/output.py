@@ -16,11 +16,9 @@ _T = TypeVar("_T")
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """One line a row; ruled and coloured only where a person is looking."""
+    """One line a row; ruled and coloured where a person is looking and the terminal is wide enough."""
     texts = [[str(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
-        _print_rich(columns, texts)
-    else:
+    if not (sys.stdout.isatty() and _print_rich(columns, texts)):
         sys.stdout.write(plain_table(columns, texts))
 
 
@@ -32,14 +30,19 @@ def plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(line.rstrip() + "\n" for line in padded)
 
 
-def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Print a ruled table, or return False: names are there to be copied and may not be cut."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(*columns)
+    console, table = Console(), Table(*columns)
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    natural = console.measure(table, options=console.options.update(width=10_000)).maximum
+    if natural > console.width:
+        return False
+    console.print(table)
+    return True
 
 
 def progress(items: Sequence[_T], doing: str) -> Iterator[_T]:
