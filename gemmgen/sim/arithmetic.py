@@ -3,7 +3,7 @@ The numbers come from floats.py and packed.py; this file only names opcodes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -47,7 +47,7 @@ def _subnormal(x: Array) -> Array:
     return result
 
 
-_CLASSES = {
+_CLASSES: dict[str, Any] = {
     "finite": np.isfinite,
     "infinite": np.isinf,
     "number": lambda x: ~np.isnan(x),

@@ -182,7 +182,7 @@ def cp_async(instr: Instr) -> Bind:
         keep = instr.operands[0].value
         return lambda warp, mask: lambda: _wait_copies(warp, keep)
     if mods.flag("wait_all"):
-        return lambda warp, mask: lambda: (_commit_copies(warp, mask), _wait_copies(warp, 0))[1]
+        return lambda warp, mask: lambda: _wait_all_copies(warp, mask)
     if mods.flag("mbarrier"):
         return _copy_arrive(instr, mods)
     mods.flag("ca", "cg", "shared", "shared::cta", "global", "L2::128B", "L2::256B", "L2::64B", *_CACHE)
@@ -246,6 +246,11 @@ def _wait_copies(warp: Warp, keep: int) -> None:
     for group in warp.out.copy_groups[: max(done, 0)]:
         _land_copies(warp, group)
     warp.out.copy_groups = warp.out.copy_groups[max(done, 0) :]
+
+
+def _wait_all_copies(warp: Warp, mask: Mask | None) -> None:
+    _commit_copies(warp, mask)
+    _wait_copies(warp, 0)
 
 
 def _land_copies(warp: Warp, copies: list[tuple[AsyncOp, Array]]) -> None:

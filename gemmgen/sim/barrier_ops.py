@@ -83,7 +83,8 @@ def mbarrier_init(instr: Instr) -> Bind:
                 cta, offset = locate(warp, address)
                 if cta is not warp.cta or offset % 8:
                     raise Fault(
-                        f"mbarrier.init at {address:#x}: it must be an 8-byte aligned address of the CTA's own shared memory"
+                        f"mbarrier.init at {address:#x}: it must be an 8-byte aligned address of the CTA's own "
+                        "shared memory"
                     )
                 cta.init_mbarrier(offset, count(lane), warp)
                 cta.shadow.protect(offset // 4)
@@ -229,7 +230,7 @@ def _passed(barrier: MBarrier, wanted: int, parity: bool) -> bool:
 
 
 def _retry(warp: Warp, instr: Instr, barrier: MBarrier, wanted: int) -> int:
-    """A failed wait returns false and yields; the same failure again with no effect between is a pure spin, which sleeps."""
+    """A failed wait returns false and yields; failing again with no effect between is a pure spin, which sleeps."""
     key = (id(barrier), barrier.phase, wanted)
     last = warp.spin.get(instr.pc)
     warp.spin[instr.pc] = Spin(key, warp.effects)
@@ -239,7 +240,8 @@ def _retry(warp: Warp, instr: Instr, barrier: MBarrier, wanted: int) -> int:
 
     def describe() -> str:
         place = warp.cta.program.place(instr)
-        return f"waits at {place} for {barrier.name} to complete the phase of parity {wanted & 1}; it is in {barrier.status()}"
+        goal = f"{barrier.name} to complete the phase of parity {wanted & 1}"
+        return f"waits at {place} for {goal}; it is in {barrier.status()}"
 
     warp.group.wait = Wait("mbarrier", describe)
     barrier.sleepers.append((warp, warp.group))
@@ -445,7 +447,8 @@ def mapa(instr: Instr) -> Bind:
             if int(rank[active_lanes(mask)].max(initial=0)) >= warp.cta.cluster.size:
                 raise Fault(f"mapa: rank {int(rank.max())} in a cluster of {warp.cta.cluster.size} CTAs")
             low = address & address.dtype.type((1 << RANK_SHIFT) - 1)
-            return low.astype(np.int64) + (rank.astype(np.int64) << RANK_SHIFT) + window
+            result: Array = low.astype(np.int64) + (rank.astype(np.int64) << RANK_SHIFT) + window
+            return result
 
         return value_call(out, mask, compute)
 

@@ -56,8 +56,8 @@ class MBarrier:
     def check_fenced(self, user: str) -> None:
         if not self.fenced:
             raise Fault(
-                f"{self.name}: used by {user}, but no fence (fence.mbarrier_init, fence.proxy.async or a releasing cluster "
-                f"arrive) follows its mbarrier.init by {self._who()}"
+                f"{self.name}: used by {user}, but no fence (fence.mbarrier_init, fence.proxy.async or a releasing "
+                f"cluster arrive) follows its mbarrier.init by {self._who()}"
             )
 
     def _who(self) -> str:
@@ -71,7 +71,8 @@ class MBarrier:
     def arrive(self, clock: Array, count: int = 1) -> None:
         if count > self.pending:
             raise Fault(
-                f"{self.name}: {count} arrivals, but only {self.pending} of {self.count} are pending in phase {self.phase}"
+                f"{self.name}: {count} arrivals, but only {self.pending} of {self.count} are pending "
+                f"in phase {self.phase}"
             )
         np.maximum(self.arrived, clock, out=self.arrived)
         self.pending -= count

@@ -58,8 +58,8 @@ class Gpu:
         discarded_rows: str = "fault",
         races: str = "fault",
     ) -> None:
-        """discarded_rows="poison": rows of A that wgmma reads too early give NaN instead of a Race (for kernels that drop
-        those rows). races="warn": data races end up in the report's warnings."""
+        """discarded_rows="poison": rows of A that wgmma reads too early give NaN, no Race (for kernels that drop them).
+        races="warn": data races end up in the report's warnings."""
         if discarded_rows not in ("fault", "poison"):
             raise ValueError(f"discarded_rows is {discarded_rows!r}; it must be 'fault' or 'poison'")
         if races not in ("fault", "warn"):

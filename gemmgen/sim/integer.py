@@ -72,7 +72,8 @@ def _with_carry(instr: Instr, ptx_type: str, carry_in: bool, carry_out: bool) ->
 def _saturating(instr: Instr, ufunc: Any) -> Bind:
     def compute(a: Array, b: Array) -> Array:
         wide = ufunc(a.astype(np.int64), b.astype(np.int64))
-        return np.clip(wide, -(2**31), 2**31 - 1)
+        result: Array = np.clip(wide, -(2**31), 2**31 - 1)
+        return result
 
     return expression(instr.operands, "s32", compute)
 
@@ -102,7 +103,8 @@ def multiply_high(a: Array, b: Array, ptx_type: str) -> Array:
     bits = bits_of(ptx_type)
     if bits < 64:
         wide = DTYPES[_wide(ptx_type)]
-        return (a.astype(wide) * b.astype(wide)) >> wide(bits)
+        result: Array = (a.astype(wide) * b.astype(wide)) >> wide(bits)
+        return result
     exact = [int(x) * int(y) >> 64 for x, y in zip(a.tolist(), b.tolist(), strict=True)]
     return np.array([x % (1 << 64) for x in exact], np.uint64).view(a.dtype)
 
@@ -379,7 +381,8 @@ def bfi(instr: Instr) -> Bind:
             count = np.minimum(length & 255, bits).astype(DTYPES[dtype])
             ones = np.where(count >= bits, ~DTYPES[dtype](0), (one << count) - one)
             field = ones << first
-            return (b & ~field) | ((a << first) & field)
+            result: Array = (b & ~field) | ((a << first) & field)
+            return result
 
         return value_call(out, mask, compute)
 

@@ -141,13 +141,17 @@ def isspacep(instr: Instr) -> Bind:
     def test(warp: Warp, address: Array) -> Array:
         window = address >> np.uint64(32)
         if space.startswith("shared"):
-            inside = window == SHARED_WINDOW >> 32
+            inside: Array = window == SHARED_WINDOW >> 32
             if space != "shared::cluster" and warp.cta.cluster.size > 1:
                 inside &= (address >> np.uint64(24) & np.uint64(0xFF)) == warp.cta.rank
             return inside
         if space in ("local", "param"):
-            return window == {"local": LOCAL_WINDOW, "param": PARAM_WINDOW}[space] >> 32
-        return (window != SHARED_WINDOW >> 32) & (window != LOCAL_WINDOW >> 32) & (window != PARAM_WINDOW >> 32)
+            own: Array = window == {"local": LOCAL_WINDOW, "param": PARAM_WINDOW}[space] >> 32
+            return own
+        result: Array = (
+            (window != SHARED_WINDOW >> 32) & (window != LOCAL_WINDOW >> 32) & (window != PARAM_WINDOW >> 32)
+        )
+        return result
 
     def bind(warp: Warp, mask: Mask | None) -> Call:
         out, row = destination(warp, instr.operands[0], "p"), warp.src(instr.operands[1], "u64")
@@ -266,7 +270,8 @@ def _selectors(selector: Array, mode: str) -> Array:
         "ecr": np.minimum(s, byte),
         "rc16": ((s & 1) << 1) + (byte & 1),
     }
-    return table[mode]
+    result: Array = table[mode]
+    return result
 
 
 def _ordered_ne(a: Array, b: Array) -> Array:
@@ -415,6 +420,7 @@ def szext(instr: Instr) -> Bind:
     def compute(a: Array, width: Array) -> Array:
         shift_by = np.where(width >= 32, 0, 32 - width.astype(np.int64)).astype(a.dtype)
         extended = (a << shift_by) >> shift_by
-        return np.where(width == 0, a.dtype.type(0), extended)
+        result: Array = np.where(width == 0, a.dtype.type(0), extended)
+        return result
 
     return expression(instr.operands, dtype_of(ptx_type), compute)

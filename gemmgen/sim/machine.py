@@ -88,7 +88,8 @@ class Cta:
             )
         self.barriers_made += 1
         first = self.cluster.warps_per_cta * self.cluster.size
-        return first + self.rank * BARRIER_CLOCKS + self.barriers_made - 1
+        result: int = first + self.rank * BARRIER_CLOCKS + self.barriers_made - 1
+        return result
 
     def mbarrier(self, offset: int) -> MBarrier:
         """The initialised barrier at a shared offset of this CTA."""
@@ -154,7 +155,8 @@ class Cluster:
     def actor(self, number: int) -> str:
         warps = self.warps_per_cta * self.size
         if number < warps:
-            return self.ctas[number // self.warps_per_cta].warps[number % self.warps_per_cta].who()
+            result: str = self.ctas[number // self.warps_per_cta].warps[number % self.warps_per_cta].who()
+            return result
         rank, index = divmod(number - warps, BARRIER_CLOCKS)
         for barrier in self.ctas[rank].mbarriers.values():
             if barrier.component == number:

@@ -121,12 +121,14 @@ class WarpOp:
 
     def _product(self) -> Array:
         if self.a_registers is None:
-            return self.group.product()[self.quarter]
+            whole: Array = self.group.product()[self.quarter]
+            return whole
         kind = self.group.kind
         held = np.zeros((4, *self.a_registers.shape), np.uint32)
         held[self.quarter] = self.a_registers
         codes = wgmma_a_fragment(ELEMENT_BITS[kind.a]).unpack(held)
-        return accumulator_to_registers(self.group.rows_product(codes))[self.quarter]
+        result: Array = accumulator_to_registers(self.group.rows_product(codes))[self.quarter]
+        return result
 
 
 def _accumulate(kind: Kind, product: Array, base: Array | None) -> Array:
@@ -280,7 +282,7 @@ def _note_reads(warp: Warp, group: GroupOp, what: str) -> None:
     if bad.size:
         warp.cta.gpu.warn(f"{what} reads rows of A that are not ready; they count as NaN")
         chunks = matrix_chunk_index(group.a_descriptor, 64, group.kind.k, ELEMENT_BITS[group.kind.a] // 8, "K")
-        rows = np.isin(chunks, bad // 4).any(axis=1)
+        rows: Array = np.asarray(np.isin(chunks, bad // 4).any(axis=1))
         group.poisoned = rows if group.poisoned is None else group.poisoned | rows
         group.codes = group.result = None
 
@@ -298,11 +300,12 @@ def _pending_of(warp: Warp, accumulator: Array) -> WarpOp | None:
     pending = warp.wgmma_pending.get((first & 0x3FFFFF) >> _REGISTER_BITS)
     if pending is None or not (accumulator == _tokens(pending.serial, len(accumulator))).all():
         raise Fault("wgmma.mma_async: the accumulator mixes registers of another wgmma that is still in flight")
-    return pending
+    result: WarpOp | None = pending
+    return result
 
 
 def _check_unchanged(warp: Warp, registers: Array, values: Array, what: str) -> None:
-    """The registers hold what some register held at the last wgmma.fence (the compiler may move them), or a constant."""
+    """They hold what some register held at the last wgmma.fence (the compiler may move them), or a constant."""
     snapshot = warp.fence_rows
     if np.array_equal(snapshot[registers], values):
         return

@@ -59,7 +59,8 @@ class Block:
 
     def _out_of_bounds(self, offset: int, nbytes: int) -> None:
         raise OutOfBounds(
-            f"{self.name}: access of {nbytes} bytes at offset {offset}, but it has {self.nbytes} bytes (address {self.base + offset:#x})"
+            f"{self.name}: access of {nbytes} bytes at offset {offset}, but it has {self.nbytes} bytes "
+            f"(address {self.base + offset:#x})"
         )
 
 

@@ -117,7 +117,8 @@ def _shared(warp: Warp, space: str, addresses: Array, lanes: Array, nbytes: int,
     for rank in np.unique(ranks).tolist():
         if rank != cta.rank and space != "shared::cluster":
             raise Fault(
-                f"shared address {int(addresses[0]):#x} belongs to CTA rank {rank}; .{space} reaches only its own, rank {cta.rank}"
+                f"shared address {int(addresses[0]):#x} belongs to CTA rank {rank}; .{space} reaches only its own, "
+                f"rank {cta.rank}"
             )
         target = cta.cluster.cta(rank)
         chosen = ranks == rank
@@ -137,13 +138,15 @@ def local_block(warp: Warp) -> Block:
     """Local memory of the warp: one stretch per lane."""
     if warp.local is None:
         warp.local = Block("local memory", 0, np.full(max(warp.cta.program.local_bytes, 16) * LANES, 0xFF, np.uint8))
-    return warp.local
+    result: Block = warp.local
+    return result
 
 
 def _local_offsets(warp: Warp, addresses: Array, lanes: Array, nbytes: int, align: int) -> Array:
     size = max(warp.cta.program.local_bytes, 16)
     one = Block("local memory of a thread", 0, np.zeros(size, np.uint8))
-    return one.offsets(addresses, nbytes, align) + lanes * size
+    result: Array = one.offsets(addresses, nbytes, align) + lanes * size
+    return result
 
 
 def words_of(offsets: Array, nbytes: int) -> Array:
@@ -291,7 +294,7 @@ def _load_param(target: Any, source: Mem, ptx_type: str, count: int) -> Bind:
         variable = program.variable(source.base.name)
         rows = _register_rows(warp, target, ptx_type, load=True)
         if variable not in program.entry.params:
-            return lambda: [row.fill(0) for row in rows if row is not None]
+            return lambda: _clear(rows)
         offset = variable.offset + source.base.offset + source.offset
         program.params.offsets(np.array([program.params.base + offset]), size * count, size * count)
         values = program.params.view(size)[offset // size : offset // size + count].view(element)
@@ -305,6 +308,12 @@ def _load_param(target: Any, source: Mem, ptx_type: str, count: int) -> Bind:
         return call
 
     return bind
+
+
+def _clear(rows: list[Array | None]) -> None:
+    for row in rows:
+        if row is not None:
+            row.fill(0)
 
 
 @instruction("st")

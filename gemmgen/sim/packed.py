@@ -136,11 +136,9 @@ def _sign_bits(instr: Instr, parts: int, element: str) -> Bind:
     ptx_type = next(name for name, shape in _PACKED.items() if shape == (parts, element))
 
     def compute(out: Array, rows: list[Array]) -> Array:
-        return (
-            rows[0] ^ out.dtype.type(sign)
-            if instr.base == "neg"
-            else rows[0] & out.dtype.type(~sign % (1 << bits * parts))
-        )
+        flipped: Array = rows[0] ^ out.dtype.type(sign)
+        cleared: Array = rows[0] & out.dtype.type(~sign % (1 << bits * parts))
+        return flipped if instr.base == "neg" else cleared
 
     return _bind(instr, ptx_type, compute)
 

@@ -20,7 +20,7 @@ DATA, SYNC, CONTROL = "data", "sync", "control"
 
 
 class Meaning(NamedTuple):
-    """How an opcode runs: data calls return nothing; sync ones wait for their lanes; control calls return the next pc."""
+    """How an opcode runs: data calls return nothing, sync ones wait for lanes, control ones return the next pc."""
 
     kind: str
     decode: Decoder

@@ -31,7 +31,7 @@ BITS = {
 
 
 class Registers:
-    """One file per register width; rows[dtype][index] are views of it. Fresh registers hold all ones (NaN as a float)."""
+    """One file per register width; rows[dtype][index] are views of it. Fresh registers hold all ones (NaN)."""
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.files: dict[str, Array] = {

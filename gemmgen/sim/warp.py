@@ -91,6 +91,10 @@ class Outstanding:
 class Warp:
     """One warp of a CTA."""
 
+    number: int
+    epoch: int
+    clock: Array
+
     def __init__(self, cta: Cta, index: int, threads: int) -> None:
         self.cta = cta
         self.index = index

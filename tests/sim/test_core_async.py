@@ -19,7 +19,8 @@ LABELS = sim.Labels(
 START = """
 mov.u32 %r1, %tid.x; mov.u32 %r2, smem; ld.param.u64 %d1, [out]; mul.wide.u32 %d2, %r1, 4; add.s64 %d2, %d1, %d2;
 mov.b64 %d3, map; cvta.param.u64 %d3, %d3; setp.ne.u32 %p1, %r1, 0; add.u32 %r3, %r2, 4096;
-@%p1 bra READY; mbarrier.init.shared::cta.b64 [%r3], 1; mbarrier.init.shared::cta.b64 [%r3+8], 1; {fence} READY: bar.sync 0;
+@%p1 bra READY; mbarrier.init.shared::cta.b64 [%r3], 1; mbarrier.init.shared::cta.b64 [%r3+8], 1;
+{fence} READY: bar.sync 0;
 """
 FENCE = "fence.mbarrier_init.release.cluster;"
 LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
@@ -80,7 +81,7 @@ def test_out_of_bounds_rows_are_zero_and_count_as_bytes() -> None:
 def test_too_many_bytes_expected_is_a_deadlock_and_too_few_are_left_over(schedule: sim.Schedule) -> None:
     with pytest.raises(sim.Deadlock, match=r"ab\.full\[0\].*0 of 1 arrivals pending, 16 bytes outstanding"):
         launch(good(1040), schedule, source())
-    with pytest.raises((sim.Deadlock, sim.Fault, sim.Race), match="outstanding|may still read|no barrier orders"):
+    with pytest.raises((sim.Deadlock, sim.Fault, sim.Race), match=r"outstanding|may still read|no barrier orders"):
         launch(good(1008), schedule, source())
 
 
@@ -147,7 +148,7 @@ def test_staging_memory_may_be_reused_only_after_wait_group_read(schedule: sim.S
     target = np.zeros((8, 32), np.uint32)
     launch(kept, schedule, target)
     assert (target.reshape(64, 4)[:, 0] == np.arange(500, 564)).all()
-    with pytest.raises(sim.Race, match="may still read it \\(still in flight\\)"):
+    with pytest.raises(sim.Race, match=r"may still read it \(still in flight\)"):
         launch(kept.replace("cp.async.bulk.wait_group.read 0;", ""), schedule, target)
 
 
@@ -189,7 +190,8 @@ def test_plain_bulk_copies_both_ways() -> None:
 
 CP_ASYNC = """
 mov.u32 %r1, %tid.x; mov.u32 %r2, smem; ld.param.u64 %d1, [out]; ld.param.u64 %d4, [map]; mul.wide.u32 %d2, %r1, 4;
-add.s64 %d3, %d1, %d2; add.s64 %d4, %d4, %d2; mad.lo.u32 %r5, %r1, 4, %r2; setp.lt.u32 %p1, %r1, 60; selp.u32 %r9, 4, 0, %p1;
+add.s64 %d3, %d1, %d2; add.s64 %d4, %d4, %d2; mad.lo.u32 %r5, %r1, 4, %r2; setp.lt.u32 %p1, %r1, 60;
+selp.u32 %r9, 4, 0, %p1;
 cp.async.ca.shared.global [%r5], [%d4], 4, %r9; cp.async.commit_group; {wait} bar.sync 0;
 xor.b32 %r6, %r1, 33; mad.lo.u32 %r6, %r6, 4, %r2; ld.shared.u32 %r7, [%r6]; st.global.u32 [%d3], %r7;
 """
@@ -203,17 +205,19 @@ def test_cp_async_waits_and_zero_fills(schedule: sim.Schedule) -> None:
     gpu.launch(module, "k", (1,), (64,), params, shared_bytes=8192)
     assert out.tolist() == [(n ^ 33) + 1 if n ^ 33 < 60 else 0 for n in range(64)]
     broken = sim.load(text(CP_ASYNC.replace("{wait}", "")))
-    with pytest.raises(sim.Race, match="no barrier orders"):
+    with pytest.raises(sim.Race, match=r"no barrier orders"):
         gpu.launch(broken, "k", (1,), (64,), params, shared_bytes=8192)
 
 
 MULTICAST = """
-mov.u32 %r1, %tid.x; mov.u32 %r2, smem; mov.u32 %r4, %cluster_ctarank; ld.param.u64 %d1, [out]; mul.wide.u32 %d2, %r1, 4;
+mov.u32 %r1, %tid.x; mov.u32 %r2, smem; mov.u32 %r4, %cluster_ctarank; ld.param.u64 %d1, [out];
+mul.wide.u32 %d2, %r1, 4;
 mul.wide.u32 %d5, %r4, 128; add.s64 %d2, %d1, %d2; add.s64 %d2, %d2, %d5; mov.b64 %d3, map; cvta.param.u64 %d3, %d3;
 setp.ne.u32 %p1, %r1, 0; add.u32 %r3, %r2, 4096; @%p1 bra READY; mbarrier.init.shared::cta.b64 [%r3], 1;
 fence.mbarrier_init.release.cluster; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 1024; READY:
 barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
-mov.u32 %r10, 0; mov.u32 %r11, 0; mov.u16 %h1, 3; setp.eq.u32 %p3, %r4, 0; @!%p3 bra GO; @%p1 bra GO;
+mov.u32 %r10, 0; mov.u32 %r11, 0; mov.u16 %h1, 3;
+setp.eq.u32 %p3, %r4, 0; @!%p3 bra GO; @%p1 bra GO;
 LOAD.multicast::cluster [%r2], [%d3, {%r10, %r11}], [%r3], %h1; GO:
 """.replace("LOAD", LOAD) + WAIT.format(n=1, parity=0) + READ
 
@@ -228,14 +232,15 @@ def test_multicast_writes_and_signals_every_cta(schedule: sim.Schedule) -> None:
 
 
 def test_replaced_tensor_map_is_seen_only_after_the_acquire_fence() -> None:
-    """The kernel copies its map to global memory twice, edits the second copy's address, and loads from the same place."""
+    """The kernel copies its map to global memory, loads with it, edits the copy's address and loads again."""
     body = (
         START.replace("{fence}", FENCE)
         + ZERO
         + """
     mov.u64 %d6, out; add.s64 %d6, %d1, 1024; setp.lt.u32 %p4, %r1, 32; mul.wide.u32 %d7, %r1, 4;
     add.s64 %d8, %d3, %d7; add.s64 %d9, %d6, %d7; @%p4 ld.u32 %r20, [%d8]; @%p4 st.global.u32 [%d9], %r20; bar.sync 0;
-    @%p1 bra FIRST; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 1024; LOAD [%r2], [%d6, {%r10, %r11}], [%r3]; FIRST:
+    @%p1 bra FIRST; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 1024; LOAD [%r2], [%d6, {%r10, %r11}], [%r3];
+FIRST:
     """.replace("LOAD", LOAD).replace("mov.u64 %d6, out; ", "")
         + WAIT.format(n=1, parity=0)
         + """
@@ -260,11 +265,11 @@ def test_replaced_tensor_map_is_seen_only_after_the_acquire_fence() -> None:
 
 
 def test_bad_tensor_maps_and_targets_are_named() -> None:
-    with pytest.raises(sim.Fault, match="no tensor map"):
+    with pytest.raises(sim.Fault, match=r"no tensor map"):
         gpu = sim.Gpu(sim.Schedule("early"))
         params = [pointer(gpu.map(np.zeros(64, np.uint32), "out")), bytes(128)]
         gpu.launch(sim.load(text(good())), "k", (1,), (64,), params, shared_bytes=8192)
-    with pytest.raises(sim.Fault, match="multiple of 128"):
+    with pytest.raises(sim.Fault, match=r"multiple of 128"):
         launch(good().replace(LOAD + " [%r2]", LOAD + " [%r2+64]"), sim.Schedule("early"), source())
     assert replace(LABELS).region(2048 + 64) == "ab.a[1]+64"
     assert isinstance(Bench().block, tuple)

@@ -49,7 +49,7 @@ def test_arrivals_publish_shared_memory_to_waiters(schedule: sim.Schedule) -> No
     body = init(32) + PASS_ON.replace("{wait}", wait(0))
     bench(schedule=schedule).run(kernel(body, shared=SMEM), out)
     assert out[32:].tolist() == list(range(32))
-    with pytest.raises(sim.Race, match="shared memory \\+256.*no barrier orders"):
+    with pytest.raises(sim.Race, match=r"shared memory \+256.*no barrier orders"):
         bench(schedule=schedule).run(kernel(init(32) + PASS_ON.replace("{wait}", ""), shared=SMEM), out)
 
 
@@ -98,7 +98,7 @@ def test_bytes_left_over_at_exit() -> None:
     body = (
         init(1) + "setp.ne.u32 %p3, %r1, 0; @%p3 bra END; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r2], 64; END:"
     )
-    with pytest.raises(sim.Fault, match="exits, but .*64 bytes outstanding"):
+    with pytest.raises(sim.Fault, match=r"exits, but .*64 bytes outstanding"):
         bench(32).run(kernel(body, shared=SMEM), np.zeros(32, np.uint32))
 
 
@@ -139,7 +139,7 @@ def test_cluster_shared_memory_and_barrier(schedule: sim.Schedule) -> None:
     bench(32, schedule, 2).run(kernel(body, shared=SMEM), out)
     assert (out == [np.arange(32) + 1100, np.arange(32) + 100]).all()
     broken = TID + CLUSTER_SYNC + REMOTE.replace("{sync}", "").replace("{tail}", CLUSTER_SYNC)
-    with pytest.raises(sim.Race, match="no barrier orders"):
+    with pytest.raises(sim.Race, match=r"no barrier orders"):
         bench(32, schedule, 2).run(kernel(broken, shared=SMEM), out)
 
 
@@ -168,9 +168,9 @@ def test_remote_arrival_needs_initialisation_fenced_and_synchronised() -> None:
     fence = "fence.mbarrier_init.release.cluster;"
     for schedule in MODES:
         bench(32, schedule, 2).run(kernel(remote_arrive(fence, RELAXED), shared=SMEM), np.zeros(64, np.uint32))
-    with pytest.raises(sim.Fault, match="not synchronised|must come first|no fence"):
+    with pytest.raises(sim.Fault, match=r"not synchronised|must come first|no fence"):
         bench(32, cluster=2).run(kernel(remote_arrive("", RELAXED), shared=SMEM), np.zeros(64, np.uint32))
-    with pytest.raises(sim.Fault, match="not synchronised|must come first|no fence"):
+    with pytest.raises(sim.Fault, match=r"not synchronised|must come first|no fence"):
         bench(32, cluster=2).run(kernel(remote_arrive(fence, "bar.sync 0;"), shared=SMEM), np.zeros(64, np.uint32))
 
 
@@ -184,17 +184,18 @@ def test_shared_addresses_carry_the_rank_and_stay_in_their_window() -> None:
     assert (out >> 24 == [[0], [1]]).all() and (out & 0xFFFFFF == out[0, 0]).all()
     body = (
         TID
-        + "mov.u32 %r5, %cluster_ctarank; xor.b32 %r6, %r5, 1; mapa.shared::cluster.u32 %r7, %r2, %r6; ld.shared.u32 %r8, [%r7];"
+        + "mov.u32 %r5, %cluster_ctarank; xor.b32 %r6, %r5, 1; mapa.shared::cluster.u32 %r7, %r2, %r6;"
+        + "ld.shared.u32 %r8, [%r7];"
     )
-    with pytest.raises(sim.Fault, match="reaches only its own"):
+    with pytest.raises(sim.Fault, match=r"reaches only its own"):
         bench(32, cluster=2).run(kernel(body, shared=SMEM), out)
 
 
 def test_cluster_arrive_twice_and_wait_without_arrival() -> None:
     arrive = "barrier.cluster.arrive.aligned;"
-    with pytest.raises(sim.Fault, match="arrived already"):
+    with pytest.raises(sim.Fault, match=r"arrived already"):
         bench(32, cluster=2).run(kernel(TID + arrive + arrive, shared=SMEM), np.zeros(64, np.uint32))
-    with pytest.raises(sim.Fault, match="has not arrived"):
+    with pytest.raises(sim.Fault, match=r"has not arrived"):
         bench(32, cluster=2).run(kernel(TID + "barrier.cluster.wait.aligned;", shared=SMEM), np.zeros(64, np.uint32))
 
 

@@ -145,17 +145,17 @@ def test_deadlock_names_barrier_role_and_counts() -> None:
 
 
 def test_barrier_thread_count_must_agree_and_be_whole_warps() -> None:
-    with pytest.raises(sim.Fault, match="multiple of 32"):
+    with pytest.raises(sim.Fault, match=r"multiple of 32"):
         Bench().run(kernel("bar.sync 1, 40;"), np.zeros(1, np.uint32))
     body = "mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 32; @%p1 bra A; bar.sync 1, 96; A: bar.sync 1, 64;"
-    with pytest.raises(sim.Fault, match="threads expected here"):
+    with pytest.raises(sim.Fault, match=r"threads expected here"):
         Bench(block=(64,)).run(kernel(body), np.zeros(1, np.uint32))
 
 
 def test_trap_and_endless_loops_end() -> None:
-    with pytest.raises(sim.Fault, match="trap executed"):
+    with pytest.raises(sim.Fault, match=r"trap executed"):
         Bench().run(kernel("trap;"), np.zeros(1, np.uint32))
-    with pytest.raises(sim.Fault, match="max_instructions"):
+    with pytest.raises(sim.Fault, match=r"max_instructions"):
         Bench(options={"max_instructions": 50_000}).run(
             kernel("L: add.u32 %r1, %r1, 1; st.local.u32 [depot], %r1; bra L;", shared=".local .align 4 .b8 depot[8];"),
             np.zeros(1, np.uint32),
@@ -185,17 +185,17 @@ def test_message_leads_to_the_cuda_line_and_its_spec_comment() -> None:
 def test_parse_errors_name_line_and_register() -> None:
     with pytest.raises(sim.ParseError, match=r"PTX line 11: register '%q' is not declared"):
         sim.load(kernel("@%q bra END; END:"))
-    with pytest.raises(sim.ParseError, match="label 'NOWHERE' is not defined"):
+    with pytest.raises(sim.ParseError, match=r"label 'NOWHERE' is not defined"):
         sim.load(kernel("bra NOWHERE;"))
 
 
 def test_launch_arguments_are_checked() -> None:
     text = kernel("mov.u32 %r1, 0;")
-    with pytest.raises(sim.Fault, match="takes 1 parameters, got 0"):
+    with pytest.raises(sim.Fault, match=r"takes 1 parameters, got 0"):
         Bench().run(text)
-    with pytest.raises(sim.Fault, match="has 8 bytes, got 4"):
+    with pytest.raises(sim.Fault, match=r"has 8 bytes, got 4"):
         Bench().run(text, b"1234")
-    with pytest.raises(sim.Fault, match="positive multiple of the cluster"):
+    with pytest.raises(sim.Fault, match=r"positive multiple of the cluster"):
         Bench(grid=(3,), cluster=(2,)).run(text, np.zeros(1, np.uint32))
-    with pytest.raises(sim.Fault, match="at most 232448"):
+    with pytest.raises(sim.Fault, match=r"at most 232448"):
         Bench(shared_bytes=240_000).run(text, np.zeros(1, np.uint32))

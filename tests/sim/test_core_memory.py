@@ -31,12 +31,14 @@ def test_narrow_loads_extend_and_narrow_stores_truncate() -> None:
     out = np.zeros(32, np.int32)
     body = (
         TID
-        + "cvt.u64.u32 %d3, %r1; ld.param.u64 %d4, [a]; add.s64 %d4, %d4, %d3; ld.global.s8 %r5, [%d4]; st.u32 [%d2], %r5;"
+        + "cvt.u64.u32 %d3, %r1; ld.param.u64 %d4, [a]; add.s64 %d4, %d4, %d3; ld.global.s8 %r5, [%d4];"
+        + "st.u32 [%d2], %r5;"
     )
     Bench().run(kernel(body, ".param .u64 out, .param .u64 a"), out, source)
     assert (out == source.view(np.int8)).all()
     small = np.zeros(32, np.uint8)
-    body = "mov.u32 %r1, %tid.x; ld.param.u64 %d1, [out]; cvt.u64.u32 %d3, %r1; add.s64 %d1, %d1, %d3; add.u32 %r2, %r1, 768;"
+    body = "mov.u32 %r1, %tid.x; ld.param.u64 %d1, [out]; cvt.u64.u32 %d3, %r1; add.s64 %d1, %d1, %d3;"
+    body += "add.u32 %r2, %r1, 768;"
     Bench().run(kernel(body + "st.global.u8 [%d1], %r2;"), small)
     assert (small == np.arange(32)).all()
 
@@ -91,12 +93,14 @@ def test_compare_and_swap_and_float_vectors() -> None:
     memory, out = np.zeros(8, np.uint32), np.zeros(32, np.uint32)
     body = (
         TID
-        + "ld.param.u64 %d5, [a]; add.u32 %r6, %r1, 1; atom.global.cas.b32 %r5, [%d5], %r1, %r6; st.global.u32 [%d2], %r5;"
+        + "ld.param.u64 %d5, [a]; add.u32 %r6, %r1, 1; atom.global.cas.b32 %r5, [%d5], %r1, %r6;"
+        + "st.global.u32 [%d2], %r5;"
     )
     Bench().run(kernel(body, ".param .u64 out, .param .u64 a"), out, memory)
     assert memory[0] == 32 and out.tolist() == list(range(32))
     sums = np.zeros(2, np.float32)
-    body = "ld.param.u64 %d5, [out]; mov.f32 %f1, 0f3F800000; mov.f32 %f2, 0f40000000; red.global.add.v2.f32 [%d5], {%f1, %f2};"
+    body = "ld.param.u64 %d5, [out]; mov.f32 %f1, 0f3F800000; mov.f32 %f2, 0f40000000;"
+    body += "red.global.add.v2.f32 [%d5], {%f1, %f2};"
     Bench().run(kernel(body), sums)
     assert sums.tolist() == [32.0, 64.0]
 
@@ -104,20 +108,20 @@ def test_compare_and_swap_and_float_vectors() -> None:
 def test_out_of_bounds_names_the_buffer() -> None:
     with pytest.raises(sim.OutOfBounds, match=r"array0: access of 4 bytes at offset 124, but it has 124 bytes"):
         Bench().run(kernel(TID + "st.global.u32 [%d2], %r1;"), np.zeros(31, np.uint32))
-    with pytest.raises(sim.OutOfBounds, match="no mapped buffer"):
+    with pytest.raises(sim.OutOfBounds, match=r"no mapped buffer"):
         Bench().run(kernel("mov.u64 %d1, 0; ld.global.u32 %r1, [%d1];"), np.zeros(1, np.uint32))
     with pytest.raises(sim.OutOfBounds, match=r"shared memory of CTA .* at offset"):
         Bench().run(kernel("mov.u32 %r1, buf; ld.shared.u32 %r2, [%r1+4096];", shared=BUF), np.zeros(1, np.uint32))
-    with pytest.raises(sim.OutOfBounds, match="reserved by the system"):
+    with pytest.raises(sim.OutOfBounds, match=r"reserved by the system"):
         Bench().run(kernel("mov.u32 %r1, 16; ld.shared.u32 %r2, [%r1];", shared=BUF), np.zeros(1, np.uint32))
 
 
 def test_misaligned_and_read_only_accesses() -> None:
-    with pytest.raises(sim.Fault, match="multiple of 8"):
+    with pytest.raises(sim.Fault, match=r"multiple of 8"):
         Bench().run(kernel(TID + "ld.global.v2.u32 {%r4, %r5}, [%d1+4];"), np.zeros(32, np.uint32))
     frozen = np.zeros(32, np.uint32)
     frozen.setflags(write=False)
-    with pytest.raises(sim.Fault, match="read-only"):
+    with pytest.raises(sim.Fault, match=r"read-only"):
         Bench().run(kernel(TID + "st.global.u32 [%d2], %r1;"), frozen)
 
 
@@ -163,7 +167,7 @@ def test_warps_exchange_only_through_a_barrier(schedule: sim.Schedule) -> None:
     body = CROSS.replace("{sync}", "bar.sync 0;") + "st.global.u32 [%d2], %r6;"
     Bench(schedule, block=(64,)).run(kernel(body, shared=BUF), out)
     assert out.tolist() == [n ^ 32 for n in range(64)]
-    with pytest.raises(sim.Race, match="no barrier orders"):
+    with pytest.raises(sim.Race, match=r"no barrier orders"):
         Bench(schedule, block=(64,)).run(kernel(CROSS.replace("{sync}", "bar.warp.sync -1;"), shared=BUF), out)
 
 
@@ -173,7 +177,7 @@ def test_write_after_read_needs_a_barrier_too() -> None:
     {sync} st.shared.u32 [%r3], %r6;
     """
     Bench(block=(64,)).run(kernel(body.replace("{sync}", "bar.sync 0;"), shared=BUF), np.zeros(64, np.uint32))
-    with pytest.raises(sim.Race, match="no barrier orders (the read before the write|that write before this)"):
+    with pytest.raises(sim.Race, match=r"no barrier orders (the read before the write|that write before this)"):
         Bench(block=(64,)).run(kernel(body.replace("{sync}", ""), shared=BUF), np.zeros(64, np.uint32))
 
 

@@ -114,7 +114,7 @@ def test_groups_are_waited_for_in_order(schedule: sim.Schedule) -> None:
 def test_arithmetic_on_a_result_in_flight_is_nan() -> None:
     early_use = "".join(f"add.f32 %f{i}, %f{i}, 0f00000000;" for i in range(0, REGS, 2))
     body = zero() + f"{FENCE};" + FOUR + f"{COMMIT};" + early_use + f"{WAIT} 0;" + SAVE
-    with pytest.raises(sim.Race, match="overwritten before wgmma.wait_group"):
+    with pytest.raises(sim.Race, match=r"overwritten before wgmma.wait_group"):
         run(body, sim.Schedule("early"))
     body = (
         zero() + f"{FENCE};" + FOUR + f"{COMMIT}; add.f32 %f300, %f0, 0f00000000; {WAIT} 0; mov.f32 %f0, %f300;" + SAVE
@@ -124,9 +124,9 @@ def test_arithmetic_on_a_result_in_flight_is_nan() -> None:
 
 
 def test_missing_wait_leaves_nan_or_is_reported() -> None:
-    with pytest.raises(sim.Fault, match="never waited for"):
+    with pytest.raises(sim.Fault, match=r"never waited for"):
         run(GOOD.replace(f"{WAIT} 0;", ""), sim.Schedule("early"))
-    with pytest.raises(sim.Fault, match="never waited for"):
+    with pytest.raises(sim.Fault, match=r"never waited for"):
         run(GOOD.replace(f"{COMMIT};", ""), sim.Schedule("early"))
 
 
@@ -138,7 +138,7 @@ def test_missing_proxy_fence() -> None:
 
 
 def test_missing_barrier_between_filling_and_multiplying() -> None:
-    with pytest.raises(sim.Race, match="no barrier orders"):
+    with pytest.raises(sim.Race, match=r"no barrier orders"):
         _without_barrier()
 
 
@@ -170,7 +170,7 @@ def test_operands_must_not_change_before_the_wait(schedule: sim.Schedule) -> Non
 
 def test_warps_of_a_group_must_agree() -> None:
     body = "shr.u32 %r30, %r1, 5; cvt.u64.u32 %d30, %r30; add.s64 %d5, %d5, %d30;" + GOOD
-    with pytest.raises(sim.Fault, match="different wgmma operations or descriptors"):
+    with pytest.raises(sim.Fault, match=r"different wgmma operations or descriptors"):
         run(body, sim.Schedule("early"))
 
 
@@ -178,7 +178,7 @@ def test_diverged_warp_and_reserved_descriptor_bits() -> None:
     body = "setp.lt.u32 %p7, %r1, 3; @%p7 bra LATER; " + GOOD + " bra OUT; LATER: exit; OUT:"
     with pytest.raises((sim.Fault, sim.Deadlock)):
         run(body, sim.Schedule("early"))
-    with pytest.raises(sim.Fault, match="reserved bits"):
+    with pytest.raises(sim.Fault, match=r"reserved bits"):
         run("or.b64 %d5, %d5, 0x4000;" + GOOD, sim.Schedule("early"))
 
 
