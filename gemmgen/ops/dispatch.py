@@ -59,16 +59,17 @@ class Dispatcher:
         self._at = self.names.index(output)
 
     def check(self, slots: Slots) -> dict[str, int]:
-        """The problem's extents from shapes and dtypes alone; for fake and meta tensors, or before allocating."""
-        return check_problem(self.operands, self._named(slots))
+        """The problem's extents, from what fake and meta tensors have too: shapes, types, devices, gradients."""
+        tensors = self._named(slots)
+        check_no_gradient(tensors)
+        return check_problem(self.operands, tensors)
 
     def __call__(self, slots: Slots, scalars: tuple[float, ...] = ()) -> None:
         """Check, launch, write the output."""
         if relaunch(self.prepared, slots, scalars):
             return
+        sizes = self.check(slots)
         tensors = self._named(slots)
-        check_no_gradient(tensors)
-        sizes = check_problem(self.operands, tensors)
         if 0 in (sizes["m"], sizes["n"]):
             return
         check_overlap(self.output, tensors, self._read_first())

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from gemmgen.ops import dense
-from gemmgen.ops.problem import check_problem
 
 if TYPE_CHECKING:
     from gemmgen.ops.spec_op import SpecOp
@@ -41,7 +40,7 @@ def is_direct(tensors: Sequence[Any]) -> bool:
     if torch.compiler.is_compiling():
         return False
     for tensor in tensors:
-        if type(tensor) not in _PLAIN or not tensor.is_cuda:
+        if type(tensor) not in _PLAIN or not tensor.is_cuda or tensor.is_neg():
             return False
     return not _dispatch_modes() and _functorch_level() is None
 
@@ -121,14 +120,11 @@ def register_spec(op: SpecOp) -> tuple[Any, Any]:
 
     def fake(*values: Any) -> torch.Tensor:
         d = op.allocate(values[:count])
-        check(values[:count], d)
+        op.dispatcher.check(op.slots(values[:count], d))
         return d
 
     def out_fake(*values: Any) -> None:
-        check(values[:count], values[-1])
-
-    def check(tensors: Sequence[torch.Tensor], d: torch.Tensor) -> None:
-        check_problem(op.tensors, dict(zip(op.names, op.slots(tuple(tensors), d), strict=True)))
+        op.dispatcher.check(op.slots(values[:count], values[-1]))
 
     returning = define(name, f"({', '.join(inputs)}) -> Tensor", functional, fake)
     inputs.append(f"Tensor({op.output}!) {op.output}")

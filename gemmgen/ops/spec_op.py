@@ -46,7 +46,6 @@ class SpecOp:
         self.__signature__ = _signature(spec)
         self.output = spec.output.name
         self.tensors = tuple(each for each in spec.operands if not each.is_scalar)
-        self.names = tuple(each.name for each in self.tensors)
         self.inputs = tuple(each.name for each in self.tensors if each.name != self.output)
         self.scalars = tuple(each.name for each in spec.operands if each.is_scalar)
         choice = Choice(spec)

@@ -151,6 +151,24 @@ def test_specs_are_traceable_too() -> None:
     assert count == 1
 
 
+def test_a_gradient_is_refused_while_tracing() -> None:
+    a, b = bf16_problem(8, 16, 64)
+    weight = torch.nn.Parameter(b)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda a, b: ops.bf16_gemm_nt(a, b), backend="aot_eager", fullgraph=True)
+    with pytest.raises(RuntimeError, match=r"b: requires_grad is True, but this operator has no backward"):
+        compiled(a, weight)
+    with torch.no_grad(), gemmgen.simulate("sm90"):
+        assert torch.equal(compiled(a, weight), ops.bf16_gemm_nt(a, weight))
+
+
+def test_lazily_negated_tensors_go_through_the_dispatcher() -> None:
+    a, b = bf16_problem(8, 16, 64)
+    assert torch._neg_view(b).is_neg()
+    with gemmgen.simulate("sm90"):
+        assert torch.equal(ops.bf16_gemm_nt(a, torch._neg_view(b)), -ops.bf16_gemm_nt(a, b))
+
+
 def test_autocast_touches_nothing() -> None:
     """P30: under autocast the operands keep their types."""
     problem = fp8_problem(8, 16, 256)

@@ -10,6 +10,7 @@ from gemmgen import catalog
 from gemmgen.backends import lower
 from gemmgen.ir import DType, KernelSpec
 from gemmgen.ops import OPERATORS, spec_for
+from gemmgen.ops.kernels import kernel_of
 from gemmgen.runtime.errors import UnsupportedArchitecture
 
 SPECS = catalog.specs()
@@ -52,6 +53,15 @@ def test_stores_never_stage_wider_rows_than_the_tile() -> None:
             assert plan.store.through is not None
             assert 16 <= plan.store.row_bytes <= plan.mma.width * d.bytes
             assert plan.mma.width * d.bytes % plan.store.row_bytes == 0
+
+
+def test_k_is_a_value_of_the_launch() -> None:
+    """P08: an odd number of K blocks is no other kernel, so a legal shape cannot fail to compile."""
+    names = {spec_for("fp8_gemm_nt", 64, 7168, 128 * blocks, 132).name for blocks in range(1, 34)}
+    assert names <= set(SPECS)
+    for name in names:
+        text = kernel_of(SPECS[name]).text.source
+        assert "ceil_div(p.k, TILE_K)" in text and "1152" not in text
 
 
 def test_the_rule_counts_multiprocessors() -> None:
