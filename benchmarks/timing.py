@@ -22,7 +22,7 @@ class Flush:
         if self.kind == "write":
             self.buffer.zero_()
         else:
-            torch.sum(self.buffer, dtype=torch.int64, out=self.sink)
+            torch.sum(self.buffer, 0, dtype=torch.int64, out=self.sink)
 
 
 def times(calls: Sequence[Callable[[], object]], flush: Flush, repeats: int) -> list[float]:

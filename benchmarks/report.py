@@ -1,0 +1,156 @@
+"""Writes docs/performance.md from what was measured: nothing in it is typed by hand.
+
+python benchmarks/report.py [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+TOP = Path(__file__).resolve().parents[1]
+RESULTS = TOP / "benchmarks" / "results"
+DOCUMENT = TOP / "docs" / "performance.md"
+Row = dict[str, Any]
+
+
+def load(name: str) -> dict[str, Any]:
+    return json.loads((RESULTS / name).read_text())  # type: ignore[no-any-return]
+
+
+def geomean(values: Iterable[float]) -> float:
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs))
+
+
+def environment(result: dict[str, Any]) -> str:
+    env = result["environment"]
+    return (
+        f"{env['card']} ({env['sms']} SMs), driver for CUDA {env['cuda_driver']}, NVRTC {env['nvrtc']}, "
+        f"torch {env['torch']}, {env['date']}"
+    )
+
+
+def peers() -> dict[tuple[str, int, int, int], float]:
+    """DeepGEMM's time over cuBLAS's by problem."""
+    return {
+        (r["kind"], r["m"], r["n"], r["k"]): r["deepgemm_us"] / r["cublas_us"] for r in load("peers_h100.json")["rows"]
+    }
+
+
+def dense() -> list[str]:
+    result, peer = load("dense_h100.json"), peers()
+    lines = [
+        "## Dense GEMM",
+        "",
+        f"Measured on {environment(result)}, by `benchmarks/dense.py` through the public ops.",
+        "Medians in microseconds by CUDA events, calls interleaved, L2 flushed before each by a 256 MiB write (w) or read (r).",
+        "Inputs are normal; FP8 scales come from quantising them, A's already m-contiguous. Ratios are our time over the",
+        "other's: below 1 is faster. cuBLAS FP8 is `torch._scaled_mm` with one scale a tensor, which does less work.",
+        "",
+        "DeepGEMM was not in this run. Its place is our ratio to cuBLAS over its own ratio to cuBLAS measured earlier on",
+        f"the same kind of card ({load('peers_h100.json')['what']}).",
+        "",
+    ]
+    for kind in ("fp8", "bf16"):
+        rows = [row for row in result["rows"] if row["kind"] == kind]
+        lines += summary(kind, rows, peer) + table(kind, rows, peer)
+    return lines
+
+
+def ratio(row: Row, flush: str) -> float:
+    return float(row[f"us_{flush}"] / row[f"cublas_us_{flush}"])
+
+
+def against_peer(row: Row, peer: dict[tuple[str, int, int, int], float]) -> float:
+    return ratio(row, "write") / peer[row["kind"], row["m"], row["n"], row["k"]]
+
+
+def summary(kind: str, rows: list[Row], peer: dict[tuple[str, int, int, int], float]) -> list[str]:
+    lines = [
+        f"### {kind.upper()}: geometric means",
+        "",
+        "| m | / cuBLAS (w) | / cuBLAS (r) | / DeepGEMM (w) |",
+        "|--:|--:|--:|--:|",
+    ]
+    for m in sorted({row["m"] for row in rows}):
+        some = [row for row in rows if row["m"] == m]
+        cells = [
+            geomean(ratio(row, "write") for row in some),
+            geomean(ratio(row, "read") for row in some),
+            geomean(against_peer(row, peer) for row in some),
+        ]
+        lines.append(f"| {m} | " + " | ".join(f"{cell:.3f}" for cell in cells) + " |")
+    host = [row["host_us"] for row in rows if "host_us" in row]
+    return [*lines, "", f"Host time of a call, Python to launch: {host[0]:.1f} us." if host else "", ""]
+
+
+def table(kind: str, rows: list[Row], peer: dict[tuple[str, int, int, int], float]) -> list[str]:
+    lines = [
+        f"### {kind.upper()}: every problem",
+        "",
+        "| m | n | k | tile | us (w) | us (r) | / cuBLAS (w) | / cuBLAS (r) | / DeepGEMM (w) | TFLOP/s | worst tile |",
+        "|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for row in rows:
+        rate = 2 * row["m"] * row["n"] * row["k"] / row["us_write"] / 1e6
+        lines.append(
+            f"| {row['m']} | {row['n']} | {row['k']} | {row['tile']} | {row['us_write']:.1f} | {row['us_read']:.1f} | "
+            f"{ratio(row, 'write'):.3f} | {ratio(row, 'read'):.3f} | {against_peer(row, peer):.3f} | {rate:.0f} | "
+            f"{row['worst_tile']:.1e} |"
+        )
+    return [*lines, ""]
+
+
+def accuracy() -> list[str]:
+    result = load("accuracy_h100.json")
+    lines = [
+        "## Accuracy",
+        "",
+        f"Measured on {environment(result)}, by `benchmarks/accuracy.py`: m in 1, 7, 64, 65, 128, 129, 4096 times nine",
+        "(n, k), with and without C, bf16 outputs poisoned first and framed by sentinel rows. The worst tile is the largest",
+        "relative Frobenius error of a 64x64 tile against an fp32 product of the dequantised inputs (rounding to bf16 alone",
+        "gives about 1.7e-3); calc_diff is 1 - 2<x, y> / (<x, x> + <y, y>).",
+        "",
+        "| kind | cases | worst tile | largest calc_diff | largest calc_diff against the product before quantisation |",
+        "|---|--:|--:|--:|---|",
+    ]
+    for kind in ("fp8", "bf16"):
+        rows = [row for row in result["rows"] if row["kind"] == kind]
+        worst = max(row["worst_tile"] for row in rows)
+        diff = max(row["calc_diff"] for row in rows)
+        lines.append(f"| {kind} | {len(rows)} | {worst:.2e} | {diff:.2e} | {unquantised(rows)} |")
+    return [*lines, ""]
+
+
+def unquantised(rows: list[Row]) -> str:
+    """Outputs of very few elements stand apart: there the measure is the noise of quantisation itself."""
+    known = [row for row in rows if "calc_diff_unquantised" in row]
+    if not known:
+        return "-"
+    few = [row["calc_diff_unquantised"] for row in known if row["m"] * row["n"] < 64]
+    many = [row["calc_diff_unquantised"] for row in known if row["m"] * row["n"] >= 64]
+    return f"{max(many):.2e}; {max(few):.2e} where the output has fewer than 64 elements"
+
+
+def text() -> str:
+    head = ["# Measured", "", "Written by `benchmarks/report.py` from `benchmarks/results/`.", ""]
+    return "\n".join([*head, *dense(), *accuracy()]).rstrip() + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="fail if the document is not what the results say")
+    if parser.parse_args().check:
+        raise SystemExit(
+            0 if DOCUMENT.read_text() == text() else f"{DOCUMENT} is stale; run python benchmarks/report.py"
+        )
+    DOCUMENT.write_text(text())
+
+
+if __name__ == "__main__":
+    main()
