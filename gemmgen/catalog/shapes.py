@@ -38,7 +38,7 @@ BF16_SHAPES = (
     Shape(192, 176, groups=3),
     Shape(256, 128, unroll=1),
     Shape(128, 256, unroll=1),
-    Shape(256, 192, staging=1),
+    Shape(256, 192, unroll=1, staging=1),
     Shape(128, 256, unroll=1, cluster=(2, 1)),
     Shape(256, 128, unroll=1, cluster=(1, 2)),
 )
