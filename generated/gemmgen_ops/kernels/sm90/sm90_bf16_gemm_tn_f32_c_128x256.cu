@@ -106,7 +106,8 @@ DEVICE void math(const Params& p) {
         for (u32 i = 0; i < 1; ++i)
 #pragma unroll
           for (u32 j = 0; j < 1; ++j)
-            Mma::f32_bf16_bf16<A::TRANSPOSE, B::TRANSPOSE>(acc[i][j], A::at(a, first_row + 64 * i, step), B::at(b, 256 * j, step), 1);
+            Mma::f32_bf16_bf16<A::TRANSPOSE, B::TRANSPOSE>(
+                acc[i][j], A::at(a, first_row + 64 * i, step), B::at(b, 256 * j, step), 1);
       ptx::wgmma_commit();
       // The products of the block before have ended: its slot goes back to load.
       ptx::wgmma_wait<1>();
