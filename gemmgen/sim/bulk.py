@@ -17,6 +17,7 @@ from .shadow import Shadow
 from .swizzle import SPAN_BYTES, SmemSwizzle
 from .tensor_map import (
     TensorMap,
+    check_coordinates,
     decode_tensor_map,
     gather_box,
     load_shared_box,
@@ -82,8 +83,7 @@ def tensor_load(
 ) -> None:
     """Global memory to the box's place in one or several CTAs, completing on a barrier there."""
     tensor = load_map(warp, map_address)
-    if len(coords) != tensor.rank:
-        raise Fault(f"a {len(coords)}d copy with a tensor map of rank {tensor.rank}")
+    check_coordinates(tensor, coords)
     memory = warp.cta.gpu.memory
     block = memory.at(tensor.address)
 
@@ -168,8 +168,9 @@ def tensor_store(
 ) -> None:
     """The box from shared to global memory, or combined into it."""
     tensor = load_map(warp, map_address)
-    if len(coords) != tensor.rank:
-        raise Fault(f"a {len(coords)}d copy with a tensor map of rank {tensor.rank}")
+    check_coordinates(tensor, coords)
+    if min(coords) < 0:
+        raise Fault(f"a tensor store at {coords}: an H100 traps on a negative coordinate; only loads may start outside")
     cta, offset = _own_shared(warp, source, 128)
     block = warp.cta.gpu.memory.at(tensor.address)
     if not block.writable:

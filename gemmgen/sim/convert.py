@@ -39,7 +39,7 @@ def cvt(instr: Instr) -> Bind:
     if target in ("bf16x2", "f16x2"):
         return _half_pair(instr, target, mode, satfinite, relu)
     if target == "tf32":
-        return _elementwise(instr, "f32", "u32", lambda x: _tf32(x, mode, satfinite, relu))
+        return _to_tf32(instr, mode or "rna", satfinite, relu)
     convert = _scalar(target, source, mode, ftz, sat or satfinite, relu)
     if convert is None:
         return _integer_move(instr, target, source)
@@ -58,8 +58,20 @@ def _out_dtype(target: str) -> str:
     return "u16" if target in ("f16", "bf16") else dtype_of(target)
 
 
-def _tf32(x: Array, mode: str, satfinite: bool, relu: bool) -> Array:
-    return formats.encode_tf32(formats.relu(x) if relu else x, mode or "rna", satfinite)
+def _to_tf32(instr: Instr, mode: str, satfinite: bool, relu: bool) -> Bind:
+    """rna cuts the payload of a NaN; one of a value in flight must stay a NaN, and no other value in flight."""
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        out, row = _wide_destination(warp, instr.operands[0], "u32"), warp.src(instr.operands[1], "f32")
+
+        def compute() -> Array:
+            x = formats.relu(row) if relu else row
+            code = formats.encode_tf32(x, mode, satfinite)
+            return np.where(np.isnan(x), np.uint32(formats.TF32_NAN), code) if warp.wgmma_pending else code
+
+        return value_call(out, mask, compute)
+
+    return bind
 
 
 def _elementwise(instr: Instr, source: str, target: str, convert: Callable[[Array], Array]) -> Bind:
@@ -121,13 +133,14 @@ def _as_float(x: Array, source: str, ftz: bool) -> Array:
     if source == "bf16":
         return widen(x)
     if source == "f16":
-        return x.astype(np.float32)
+        return formats.canonical_nan(x.astype(np.float32))
     return flush(x) if ftz and source == "f32" else x
 
 
 def _float_to_float(x: Array, target: str, mode: str, ftz: bool, sat: bool, relu: bool) -> Array:
     if mode in _TO_INTEGRAL:
         x = _TO_INTEGRAL[mode](x)
+        x = formats.canonical_nan(x) if x.dtype == np.float32 else x
     if relu:
         x = formats.relu(x)
     if sat:

@@ -18,6 +18,7 @@ Codes = npt.NDArray[np.unsignedinteger[Any]]
 Bits = npt.NDArray[np.uint32]
 
 F32_NAN = 0x7FFFFFFF
+TF32_NAN = 0x7FFFE000
 F16_NAN = 0x7FFF
 
 
@@ -200,12 +201,18 @@ def encode_f16(values: npt.NDArray[Any], rounding: str = "rn", satfinite: bool =
 
 
 def encode_tf32(values: Floats, rounding: str = "rna", satfinite: bool = False) -> Bits:
-    """cvt.{rna,rn,rz}.tf32.f32 as float32 bits with 13 low zeros; NaN becomes 0x7fffffff."""
+    """cvt.{rna,rn,rz}.tf32.f32 as float32 bits with 13 low zeros.
+
+    NaN becomes 0x7fffe000; but rna, which is integer arithmetic on an H100, cuts it: a short payload gives infinity.
+    """
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
-    code = (bits + _tf32_half(bits, rounding)) & 0xFFFFE000
+    finite = (bits & 0x7F800000) != 0x7F800000
+    code = (bits + np.where(finite, _tf32_half(bits, rounding), np.uint32(0))) & 0xFFFFE000
     if satfinite:
         code = np.where((code & 0x7FFFFFFF) >= 0x7F800000, (code & 0x80000000) | 0x7F7FE000, code)
-    return np.where((bits & 0x7FFFFFFF) > 0x7F800000, F32_NAN, code).astype(np.uint32)
+    if rounding == "rna":
+        return code.astype(np.uint32)
+    return np.where((bits & 0x7FFFFFFF) > 0x7F800000, TF32_NAN, code).astype(np.uint32)
 
 
 def _tf32_half(bits: Bits, rounding: str) -> Bits:
@@ -218,6 +225,12 @@ def _tf32_half(bits: Bits, rounding: str) -> Bits:
 def relu(values: Floats) -> Floats:
     """The .relu of cvt, on the input: negative values and -0 become +0, NaN stays."""
     return np.where(np.isnan(values), values, np.maximum(values, np.float32(0)) + np.float32(0))
+
+
+def canonical_nan(values: Floats) -> Floats:
+    """Every NaN as 0x7fffffff, the one that float arithmetic of a GPU gives."""
+    bits = np.where(np.isnan(values), np.uint32(F32_NAN), np.ascontiguousarray(values).view(np.uint32))
+    return bits.view(np.float32)
 
 
 def flush_subnormals(bits: Bits) -> Bits:

@@ -43,6 +43,17 @@ def narrow(value: Array, element: str) -> Array:
     return np.where(np.isnan(value), np.uint16(0x7FFF), codes)
 
 
+def fused(a: Array, b: Array, c: Array) -> Array:
+    """a * b + c of 16-bit values as float64 rounded to odd: rounding that to 16 bits rounds the exact sum once."""
+    from .floats import two_sum_error
+
+    product = a * b  # exact: two significands of at most 11 bits
+    total = product + c
+    error = two_sum_error(product, c, total)
+    even = (total.view(np.uint64) & np.uint64(1)) == 0
+    return np.where(even & (error != 0), np.nextafter(total, np.where(error > 0, np.inf, -np.inf)), total)
+
+
 def _elements(row: Array, element: str) -> Array:
     """Float64 values of all parts of a register row."""
     flat = np.ascontiguousarray(row)
@@ -62,8 +73,8 @@ _FUNCTIONS: dict[str, Callable[..., Array]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
-    "fma": lambda a, b, c: a * b + c,
-    "mad": lambda a, b, c: a * b + c,
+    "fma": lambda a, b, c: fused(a, b, c),
+    "mad": lambda a, b, c: fused(a, b, c),
     "neg": np.negative,
     "abs": np.abs,
     "ex2": np.exp2,
@@ -133,12 +144,14 @@ def _fma_pairs(instr: Instr) -> Bind:
 def _sign_bits(instr: Instr, parts: int, element: str) -> Bind:
     bits = 32 if element == "f32" else 16
     sign = sum(1 << (bits * (i + 1) - 1) for i in range(parts))
+    dtype, nan = (np.uint32, 0x7FFFFFFF) if element == "f32" else (np.uint16, 0x7FFF)
     ptx_type = next(name for name, shape in _PACKED.items() if shape == (parts, element))
 
     def compute(out: Array, rows: list[Array]) -> Array:
         flipped: Array = rows[0] ^ out.dtype.type(sign)
         cleared: Array = rows[0] & out.dtype.type(~sign % (1 << bits * parts))
-        return flipped if instr.base == "neg" else cleared
+        result = np.ascontiguousarray(flipped if instr.base == "neg" else cleared).view(dtype)
+        return np.where(np.isnan(_elements(rows[0], element)), dtype(nan), result).view(out.dtype)
 
     return _bind(instr, ptx_type, compute)
 

@@ -35,6 +35,7 @@ __all__ = [
     "TensorMap",
     "box_chunk_index",
     "box_copy_plan",
+    "check_coordinates",
     "check_tensor_map",
     "decode_tensor_map",
     "encode_tensor_map",
@@ -52,6 +53,7 @@ Bytes = npt.NDArray[np.uint8]
 IndexArray = npt.NDArray[np.int64]
 
 SHARED_ALIGNMENT = 128
+OOB_NAN = bytes.fromhex("f77f")  # an H100 fills with 16 bits that are a NaN of every element type
 _PATTERN_BYTES = 1024
 
 
@@ -70,7 +72,7 @@ class BoxPlan:
 
 def box_copy_plan(m: TensorMap, coords: Sequence[int], shared_address: int = 0) -> BoxPlan:
     """The plan of one box copy, unit by unit: plain and slow; gather_box and friends do the same in bulk."""
-    _check_coords(m, coords)
+    check_coordinates(m, coords)
     unit_bytes = max(m.element.bits // 8, 1)
     per_unit = unit_bytes * 8 // m.element.bits or 1
     unit = np.arange(m.inner_bytes // unit_bytes, dtype=np.int64)
@@ -107,15 +109,19 @@ def _shared_pitch(m: TensorMap) -> int:
     return m.shared_inner_bytes if m.swizzle is SmemSwizzle.NONE else SPAN_BYTES[m.swizzle]
 
 
-def _check_coords(m: TensorMap, coords: Sequence[int]) -> None:
+def check_coordinates(m: TensorMap, coords: Sequence[int]) -> None:
+    """What hardware traps on: an H100 ends the kernel with an illegal instruction when a box starts inside 16 bytes."""
     if len(coords) != m.rank:
         raise ValueError(f"coordinates {tuple(coords)}: the tensor map has rank {m.rank}; pass {m.rank} coordinates")
     if m.element.padded_cell and coords[0] % m.element.inner_multiple:
         raise ValueError(
             f"coordinate 0 is {coords[0]}; {m.element.name} needs a multiple of {m.element.inner_multiple} elements"
         )
-    if coords[0] * m.element.bits % 8:
-        raise ValueError(f"coordinate 0 is {coords[0]}; {m.element.name} needs whole bytes: an even number of elements")
+    if not m.element.padded_cell and coords[0] * m.element.bits % (8 * CHUNK_BYTES):
+        raise ValueError(
+            f"coordinate 0 of a tensor copy is {coords[0]}; {m.element.name} needs a multiple of "
+            f"{8 * CHUNK_BYTES // m.element.bits} elements: a box must start at a multiple of {CHUNK_BYTES} bytes"
+        )
 
 
 # bulk copies: global side
@@ -136,12 +142,17 @@ class _Clip:
 
 
 @lru_cache(maxsize=16384)
-def _clip(m: TensorMap, coords: tuple[int, ...]) -> _Clip | None:
-    """The in-bounds part of the box at coords in bytes, None when it is empty."""
-    _check_coords(m, coords)
+def _clip(m: TensorMap, coords: tuple[int, ...], whole_chunks: bool = False) -> _Clip | None:
+    """The in-bounds part of the box at coords in bytes, None when it is empty.
+
+    Stores write whole chunks of 16 bytes: the one that holds the end of a row of the tensor is written beyond it.
+    """
+    check_coordinates(m, coords)
     bits = m.element.bits
-    first, stop = max(0, -coords[0]), min(m.box[0], m.dims[0] - coords[0])
-    ranges = [(first * bits // 8, stop * bits // 8, 1, coords[0] * bits // 8)]
+    first, stop = max(0, -coords[0]) * bits // 8, min(m.box[0], m.dims[0] - coords[0]) * bits // 8
+    if whole_chunks and not m.element.padded_cell:
+        stop = -(-stop // CHUNK_BYTES) * CHUNK_BYTES
+    ranges = [(first, stop, 1, coords[0] * bits // 8)]
     for d in range(1, m.rank):
         step = m.element_strides[d]
         first, stop = max(0, -(coords[d] // step)), min(m.copied[d], -(-(m.dims[d] - coords[d]) // step))
@@ -157,9 +168,9 @@ def _clip(m: TensorMap, coords: tuple[int, ...]) -> _Clip | None:
     )
 
 
-def valid_byte_range(m: TensorMap, coords: Sequence[int]) -> tuple[int, int] | None:
+def valid_byte_range(m: TensorMap, coords: Sequence[int], store: bool = False) -> tuple[int, int] | None:
     """First and one past the last global address a copy of the box touches; None when all of it is out of bounds."""
-    clip = _clip(m, tuple(coords))
+    clip = _clip(m, tuple(coords), store)
     return None if clip is None else (m.address + clip.offset, m.address + clip.last + 1)
 
 
@@ -179,25 +190,27 @@ def gather_box(m: TensorMap, coords: Sequence[int], buffer: Bytes, buffer_addres
     clip = _clip(m, tuple(coords))
     shape = (*reversed(m.copied[1:]), m.inner_bytes)
     if clip is not None and clip.shape == shape:
-        box = _window(m, clip, buffer, buffer_address).copy()
-    else:
-        box = np.broadcast_to(_fill_row(m), shape).copy()
-        if clip is not None:
-            box[clip.box] = _window(m, clip, buffer, buffer_address)
-    box = box.reshape(-1, m.inner_bytes)
+        return _converted(m, _window(m, clip, buffer, buffer_address).copy()).reshape(-1, m.inner_bytes)
+    box = np.broadcast_to(_fill_row(m), shape).copy()
+    if clip is not None:
+        box[clip.box] = _converted(m, _window(m, clip, buffer, buffer_address).copy())
+    return box.reshape(-1, m.inner_bytes)
+
+
+def _converted(m: TensorMap, elements: Bytes) -> Bytes:
     convert = LOAD_CONVERSIONS.get(m.element.name)
-    return box if convert is None else convert(box)
+    return elements if convert is None else convert(elements)
 
 
 @lru_cache(maxsize=256)
 def _fill_row(m: TensorMap) -> Bytes:
-    pattern = (b"\xff" * (m.element.bits // 8 - 1) + b"\x7f") if m.oob_nan else b"\0"
+    pattern = OOB_NAN if m.oob_nan else b"\0"
     return np.frombuffer(pattern * (m.inner_bytes // len(pattern)), dtype=np.uint8)
 
 
 def scatter_box(m: TensorMap, coords: Sequence[int], buffer: Bytes, buffer_address: int, box: Bytes) -> None:
-    """TMA store: write the in-bounds part of box [rows, bytes of a row] to global memory."""
-    clip = _clip(m, tuple(coords))
+    """TMA store: write the in-bounds chunks of box [rows, bytes of a row] to global memory."""
+    clip = _clip(m, tuple(coords), whole_chunks=True)
     if clip is not None:
         _window(m, clip, buffer, buffer_address)[...] = _boxed(m, box)[clip.box]
 
@@ -205,9 +218,9 @@ def scatter_box(m: TensorMap, coords: Sequence[int], buffer: Bytes, buffer_addre
 def reduce_box(
     m: TensorMap, coords: Sequence[int], buffer: Bytes, buffer_address: int, box: Bytes, operation: str
 ) -> None:
-    """TMA reduce: combine the in-bounds part of box into global memory (add, min, max, inc, dec, and, or, xor)."""
+    """TMA reduce: combine the in-bounds chunks of box into global memory (add, min, max, inc, dec, and, or, xor)."""
     combine = reduction(m.element.name, operation)
-    clip = _clip(m, tuple(coords))
+    clip = _clip(m, tuple(coords), whole_chunks=True)
     if clip is None:
         return
     window = _window(m, clip, buffer, buffer_address)

@@ -170,6 +170,14 @@ def test_tf32_ties() -> None:
     ]
 
 
+def test_tf32_of_nan() -> None:
+    values = f32([0x7FC00000, 0xFFAF4D11, 0x7F800001, 0xFF800000])
+    cut = ["0x7fc00000", "0xffaf4000", "0x7f800000", "0xff800000"]
+    assert [hex(c) for c in formats.encode_tf32(values, "rna")] == cut
+    for rounding in ("rn", "rz"):
+        assert [hex(c) for c in formats.encode_tf32(values, rounding)] == ["0x7fffe000"] * 3 + ["0xff800000"]
+
+
 @given(bits=F32_BITS)
 def test_tf32_rounding_is_nearest(bits: int) -> None:
     value = f32([bits])

@@ -195,8 +195,9 @@ def box_copies(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[int, ...], int]:
         "element_strides": tuple(draw(st.integers(1, 3)) for _ in range(rank)),
         "swizzle": swizzle,
     }
-    coords = tuple(draw(st.integers(-b - 1, d + 1)) for b, d in zip(box, dims, strict=True))
-    return fields, coords, 128 * draw(st.integers(0, 16))
+    coords = [draw(st.integers(-b - 1, d + 1)) for b, d in zip(box, dims, strict=True)]
+    coords[0] = coords[0] * size // 16 * 16 // size  # a box starts at whole chunks
+    return fields, tuple(coords), 128 * draw(st.integers(0, 16))
 
 
 def memory_for(fields: dict[str, Any]) -> np.ndarray:
@@ -230,16 +231,19 @@ def test_load_store_and_plan(case: tuple[dict[str, Any], tuple[int, ...], int]) 
 
 
 def check_store(tensor_map: tm.TensorMap, coords: tuple[int, ...], memory: np.ndarray, plan: tm.BoxPlan) -> None:
-    """A store writes the in-bounds elements, each its own, and nothing else; valid_byte_range covers them exactly."""
+    """A store writes the chunks of 16 bytes with an in-bounds element, and nothing else; so says valid_byte_range."""
     box = RNG.integers(0, 256, (tensor_map.rows, tensor_map.inner_bytes), dtype=np.uint8)
     wanted = memory.copy()
+    per_chunk = 16 // plan.unit_bytes
+    chunks = plan.valid.reshape(len(plan.valid), -1, per_chunk).any(axis=2)
+    written = np.repeat(chunks, per_chunk, axis=1)
     for octet in range(plan.unit_bytes):
-        wanted[plan.global_address[plan.valid] - BASE + octet] = box[:, octet :: plan.unit_bytes][plan.valid]
+        wanted[plan.global_address[written] - BASE + octet] = box[:, octet :: plan.unit_bytes][written]
     tm.scatter_box(tensor_map, coords, memory, BASE, box)
     np.testing.assert_array_equal(memory, wanted)
-    touched = tm.valid_byte_range(tensor_map, coords)
-    valid = plan.global_address[plan.valid]
-    assert touched == ((int(valid.min()), int(valid.max()) + plan.unit_bytes) if valid.size else None)
+    for store, touched in ((False, plan.global_address[plan.valid]), (True, plan.global_address[written])):
+        span = (int(touched.min()), int(touched.max()) + plan.unit_bytes) if touched.size else None
+        assert tm.valid_byte_range(tensor_map, coords, store) == span
 
 
 def test_out_of_bounds_fill_with_nan() -> None:
@@ -249,6 +253,13 @@ def test_out_of_bounds_fill_with_nan() -> None:
     assert np.isnan(box[:, 32:]).all()
     assert np.isnan(box[2:]).all()
     assert (box[:2, :32] == 0).all()
+
+
+@pytest.mark.parametrize("coords", [(1, 0), (-4, 0), (100, 0)])
+def test_a_box_starts_at_a_multiple_of_16_bytes(coords: tuple[int, int]) -> None:
+    tensor_map = tm.decode_tensor_map(encode())
+    with pytest.raises(ValueError, match="bfloat16 needs a multiple of 8 elements: a box must start"):
+        tm.check_coordinates(tensor_map, coords)
 
 
 def test_a_map_that_names_more_than_the_buffer_faults() -> None:
@@ -280,7 +291,7 @@ def test_coordinates_must_match_the_rank() -> None:
 # conversions on load
 
 
-def test_tf32_and_flushing_loads() -> None:
+def test_tf32_loads_round_and_ftz_loads_flush_nothing() -> None:
     values = np.array([1 + 2**-11 + 2**-20, 1e-40, -1e-40, 2.0], dtype=np.float32)
     memory = np.zeros(128, dtype=np.uint8)
     memory[:16] = values.view(np.uint8)
@@ -291,9 +302,8 @@ def test_tf32_and_flushing_loads() -> None:
         )
         loaded[dtype] = tm.gather_box(tensor_map, (0,), memory, BASE).view(np.uint32)[0].tolist()
     assert loaded["float32"] == values.view(np.uint32).tolist()
-    assert loaded["float32_ftz"] == [values.view(np.uint32)[0], 0, 0x80000000, 0x40000000]
-    assert loaded["tfloat32"][0] == 0x3F802000
-    assert loaded["tfloat32_ftz"] == [0x3F802000, 0, 0x80000000, 0x40000000]
+    assert loaded["float32_ftz"] == values.view(np.uint32).tolist()
+    assert loaded["tfloat32"] == loaded["tfloat32_ftz"] == [0x3F802000, 0x00012000, 0x80012000, 0x40000000]
 
 
 # packed types
@@ -307,7 +317,7 @@ def test_packed_align8_copies_bytes_and_counts_them() -> None:
     assert tensor_map.transaction_bytes == 4 * 32
     box = tm.gather_box(tensor_map, (64, 2), memory.reshape(-1), BASE)
     np.testing.assert_array_equal(box, memory[2:6, 32:])
-    with pytest.raises(ValueError, match="even number of elements"):
+    with pytest.raises(ValueError, match="16u4_align8b needs a multiple of 32 elements"):
         tm.gather_box(tensor_map, (1, 0), memory.reshape(-1), BASE)
 
 
