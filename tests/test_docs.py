@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -69,3 +70,14 @@ def test_the_continuous_integration_runs_the_readme_s_test_command() -> None:
     assert lines == ["make test"]
     assert "make test" in (TOP / "README.md").read_text()
     assert os.access(script, os.X_OK)
+
+
+def test_what_the_readme_says_of_the_h100_is_what_was_measured() -> None:
+    result = json.loads((TOP / "benchmarks" / "results" / "accuracy_h100.json").read_text())
+    rows, text = result["rows"], " ".join((TOP / "README.md").read_text().split())
+    assert result["environment"]["card"] in text
+    assert f"{len(rows)} problems" in text and len({(row["n"], row["k"]) for row in rows}) == 9
+    assert (min(row["m"] for row in rows), max(row["m"] for row in rows)) == (1, 4096)
+    assert {(row["kind"], row["c"]) for row in rows} == {(kind, c) for kind in ("fp8", "bf16") for c in (False, True)}
+    assert max(row["worst_tile"] for row in rows) < 3e-3
+    assert all(row["sentinels_intact"] for row in rows)
