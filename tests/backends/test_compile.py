@@ -1,4 +1,4 @@
-"""NVRTC compiles what we emit to binaries that spill nothing, with no toolkit, driver or GPU on the machine."""
+"""P08, P25, P27: NVRTC compiles what we emit to binaries that spill nothing, with no toolkit, driver or GPU on the machine."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ NAMES = (
     "sm90_bf16_gemm_tn_f32_c_128x128",
     "sm90_bf16_gemm_tt_bf16_c_direct_64x128",
 )
+SMALL = catalog.Shape(64, 64, groups=1)
 BF16 = catalog.bf16_gemm("nt", catalog.Shape(128, 128))
 VECTORS = (
     Operand(name="alpha", dtype=DType.F32, box=()),
@@ -45,7 +47,11 @@ VECTORS = (
     Operand(name="beta", dtype=DType.F32, box=()),
 )
 VARIANTS: dict[str, Callable[[], KernelSpec]] = {
-    "programmatic launch": lambda: catalog.fp8_gemm_nt(catalog.Shape(128, 128), programmatic_launch=True),
+    "fp8_gemm_nt, programmatic launch": lambda: catalog.fp8_gemm_nt(SMALL, programmatic_launch=True),
+    **{
+        f"bf16_gemm_{layout}, programmatic launch": partial(catalog.bf16_gemm, layout, SMALL, programmatic_launch=True)
+        for layout in catalog.BF16_LAYOUTS
+    },
     "one tile a CTA": lambda: BF16.replace(name="one_tile", schedule=OneTile()),
     "every epilogue step": lambda: BF16.replace(
         name="every_step",
