@@ -49,7 +49,7 @@ def fp8_gemm_nt(
     _check_compiled_dims(compiled_dims)
     if d is not None and out_dtype is None:
         slots = (a_data, sfa, b_data, sfb, d) if c is None else (a_data, sfa, b_data, sfb, c, d)
-        if library.is_direct(slots) and relaunch(dense.PREPARED, slots):
+        if library.is_plain(slots) and relaunch(dense.PREPARED, slots):
             library.written(d)
             return d
     _check_tensors(a=a_data, sfa=sfa, b=b_data, sfb=sfb, c=c, d=d)
@@ -82,7 +82,7 @@ def bf16_gemm_nt(
     _check_compiled_dims(compiled_dims)
     if d is not None and out_dtype is None:
         slots = (a, b, d) if c is None else (a, b, c, d)
-        if library.is_direct(slots) and relaunch(dense.PREPARED, slots):
+        if library.is_plain(slots) and relaunch(dense.PREPARED, slots):
             library.written(d)
             return d
     _check_tensors(a=a, b=b, c=c, d=d)

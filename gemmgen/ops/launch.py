@@ -51,7 +51,10 @@ class Prepared:
     check_overlap: Callable[[Slots], None]
 
     def __call__(self, slots: Slots, scalars: tuple[float, ...] = ()) -> None:
-        addresses = [tensor.data_ptr() for tensor in slots]
+        self.at(slots, [tensor.data_ptr() for tensor in slots], scalars)
+
+    def at(self, slots: Slots, addresses: list[int], scalars: tuple[float, ...]) -> None:
+        """Launch with tensors whose addresses are known."""
         start = addresses[self.output]
         end = start + self.output_bytes
         for at, size in self.input_bytes:
@@ -67,17 +70,27 @@ class Prepared:
 
 def metadata(slots: Slots) -> tuple[Any, ...]:
     """All that a prepared launch depends on: types, shapes, strides, devices and the low bits of addresses."""
-    return tuple([(t.dtype, t.shape, t.stride(), t.get_device(), t.data_ptr() & 15) for t in slots])
+    return _metadata(slots, [tensor.data_ptr() for tensor in slots])
+
+
+def _metadata(slots: Slots, addresses: list[int]) -> tuple[Any, ...]:
+    return tuple(
+        [
+            (tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device(), address & 15)
+            for tensor, address in zip(slots, addresses, strict=True)
+        ]
+    )
 
 
 def relaunch(prepared: Mapping[Any, Prepared], slots: Slots, scalars: tuple[float, ...] = ()) -> bool:
     """The whole of a hot call; False when the metadata is new or a gradient is asked for."""
-    found = prepared.get(metadata(slots))
+    addresses = [tensor.data_ptr() for tensor in slots]
+    found = prepared.get(_metadata(slots, addresses))
     if found is None:
         return False
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in slots):
         return False
-    found(slots, scalars)
+    found.at(slots, addresses, scalars)
     return True
 
 

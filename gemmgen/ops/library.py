@@ -35,14 +35,19 @@ def define(name: str, signature: str, implementation: Callable[..., Any], fake: 
     return getattr(getattr(torch.ops, NAMESPACE), name).default
 
 
-def is_direct(tensors: Sequence[Any]) -> bool:
-    """Whether torch's dispatcher has nothing to add: plain CUDA tensors and nobody tracing or intercepting."""
+def is_plain(tensors: Sequence[Any]) -> bool:
+    """Whether torch's dispatcher could only pick the device: plain tensors, and nobody tracing or intercepting."""
     if torch.compiler.is_compiling():
         return False
     for tensor in tensors:
-        if type(tensor) not in _PLAIN or not tensor.is_cuda or tensor.is_neg():
+        if type(tensor) not in _PLAIN or tensor.is_neg():
             return False
     return not _dispatch_modes() and _functorch_level() is None
+
+
+def is_direct(tensors: Sequence[Any]) -> bool:
+    """Whether torch's dispatcher has nothing to add: as :func:`is_plain`, with CUDA tensors."""
+    return is_plain(tensors) and all(tensor.is_cuda for tensor in tensors)
 
 
 def written(d: torch.Tensor) -> None:
