@@ -7,7 +7,7 @@ from collections.abc import Callable
 from gemmgen.ir import Plan
 
 from .edit import planted, with_operand
-from .ptx_text import Statement, definition, delete, find, insert, register_of, replace, rewrite, statements
+from .ptx_text import Statement, definition, delete, find, insert, register_of, replace, rewrite
 
 DESCRIPTOR_A, DESCRIPTOR_B = 1, 2
 LBO, SBO, SWIZZLE = 16, 32, 62
@@ -57,7 +57,7 @@ def sum_starts_with_what_the_registers_held(text: str, plan: Plan) -> str:
 @planted("bf16_nt")
 def accumulators_start_at_one(text: str, plan: Plan) -> str:
     first = _products(text)[0]
-    zeros = [each for each in find(text, "mov.f32", lambda each: each.operands[1] == "0f00000000")]
+    zeros = find(text, "mov.f32", lambda each: each.operands[1] == "0f00000000")
     return with_operand(text, [each for each in zeros if each.start < first.start], 1, "0f3F800000")
 
 
@@ -151,8 +151,6 @@ def scales_of_the_next_row(text: str, plan: Plan) -> str:
 def scales_read_before_the_full_wait(text: str, plan: Plan) -> str:
     """The column's scale is fetched above the wait for its slot."""
     load = find(text, "ld.shared.f32")[0]
-    last = [each for each in statements(text) if each.start < load.start and each.opcode == "mbarrier.arrive"]
-    assert not last
     wait = [each for each in find(text, "mbarrier.try_wait") if each.start < load.start][-1]
     scope = text.rindex("\n$L__BB", 0, wait.start)
     slot = definition(text, register_of(load.operands[1]), load.start)

@@ -1,0 +1,102 @@
+"""Whole families of specs, as shipped and beyond, on ragged problems under every schedule, bit for bit.
+
+Each spec's own PTX runs in the interpreter; what the result must be comes from ``reference``, which shares nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from planted.kernels import Subject
+
+from gemmgen.catalog import BF16_LAYOUTS, Shape, bf16_gemm, fp8_gemm_nt
+from gemmgen.ir import DType, KernelSpec, OneTile
+
+SCHEDULES = ("early", "late", "random", "starve")
+NARROW = Shape(64, 32, groups=1, slots=2)
+
+
+def one_tile(spec: KernelSpec) -> KernelSpec:
+    """The same kernel with a CTA for every tile."""
+    return KernelSpec.model_validate({**spec.model_dump(), "schedule": OneTile()})
+
+
+def bf16_family() -> Iterator[Subject]:
+    """Every layout, with and without C, both outputs and both store paths, on problems ragged in m, n and k."""
+    for index, layout in enumerate(BF16_LAYOUTS):
+        for d in (DType.BF16, DType.F32):
+            residual = (index % 2 == 0) == (d == DType.BF16)
+            yield Subject(bf16_gemm(layout, Shape(64, 128, groups=1), d, residual), 72, 136, 104)
+            yield Subject(bf16_gemm(layout, NARROW, d, not residual, direct_store=True), 65, 33, 72)
+
+
+def fp8_family() -> Iterator[Subject]:
+    """Every layout of scales, with and without C, both outputs and both store paths; k is no multiple of 128."""
+    for sfb_columns in (128, 1):
+        for sfa_major in ("m", "k"):
+            for d in (DType.BF16, DType.F32):
+                residual = (sfb_columns == 1) == (d == DType.F32)
+                choices = d, residual, sfa_major, sfb_columns
+                yield Subject(fp8_gemm_nt(Shape(64, 128, groups=1), *choices), 70, 264, 144)
+                yield Subject(fp8_gemm_nt(NARROW, d, not residual, sfa_major, sfb_columns, True), 65, 33, 272)
+
+
+def cluster_family() -> Iterator[Subject]:
+    """Pairs along m and along n, with tiles that stick out of the matrix, and two clusters on four SMs."""
+    for cluster in ((2, 1), (1, 2)):
+        wide = Shape(128, 64, slots=2, cluster=cluster)
+        yield Subject(bf16_gemm("nt", wide), 200, 136, 136, sms=2)
+        yield Subject(bf16_gemm("tn", wide, residual=True), 136, 72, 72, sms=4)
+        yield Subject(fp8_gemm_nt(wide), 136, 136, 272, sms=4)
+        yield Subject(fp8_gemm_nt(wide, DType.F32, True, "k", 1), 136, 72, 144, sms=2)
+
+
+def shape_family() -> Iterator[Subject]:
+    """Widths of the instruction, blocks of rows and columns, warpgroups, two CTAs an SM, deep K blocks, one buffer."""
+    for width in (8, 16, 24, 40, 48, 96, 104):
+        spec = bf16_gemm("nt", Shape(64, width, groups=1, slots=2))
+        yield Subject(spec, 24, 2 * width - 8 if width > 8 else 24, 72)
+    for width in (8, 24, 72):
+        yield Subject(fp8_gemm_nt(Shape(64, width, groups=1, slots=3)), 24, width + 16, 272)
+    yield Subject(fp8_gemm_nt(Shape(128, 256, width=128, slots=2)), 136, 264, 144)
+    yield Subject(fp8_gemm_nt(Shape(256, 64, slots=2)), 200, 72, 144)
+    yield Subject(bf16_gemm("nt", Shape(192, 48, groups=3)), 200, 56, 72)
+    yield Subject(bf16_gemm("nn", Shape(128, 256, unroll=1, slots=2)), 136, 264, 72)
+    yield Subject(bf16_gemm("nt", Shape(64, 64, groups=1, ctas_per_sm=2)), 72, 136, 72, sms=2)
+    yield Subject(bf16_gemm("nt", Shape(64, 16, groups=1, k_bytes=256)), 24, 40, 264)
+    yield Subject(bf16_gemm("tt", Shape(64, 128, groups=1, staging=1), DType.F32), 72, 136, 72)
+
+
+def schedule_family() -> Iterator[Subject]:
+    """A CTA for every tile, and the early launch of dependents."""
+    yield Subject(one_tile(bf16_gemm("nt", NARROW)), 72, 72, 72, sms=3)
+    yield Subject(one_tile(fp8_gemm_nt(NARROW, residual=True)), 72, 72, 144, sms=3)
+    yield Subject(one_tile(fp8_gemm_nt(Shape(128, 64, slots=2, cluster=(2, 1)))), 136, 72, 144, sms=2)
+    yield Subject(fp8_gemm_nt(NARROW, programmatic_launch=True), 72, 40, 144)
+    yield Subject(bf16_gemm("nn", NARROW, programmatic_launch=True), 72, 40, 72)
+
+
+def edge_family() -> Iterator[Subject]:
+    """One row, one column block, one K block, nothing to add up."""
+    yield Subject(bf16_gemm("nt", NARROW), 1, 8, 8)
+    yield Subject(bf16_gemm("nt", NARROW, residual=True), 9, 8, 0)
+    yield Subject(fp8_gemm_nt(NARROW), 1, 8, 16)
+    yield Subject(fp8_gemm_nt(NARROW, DType.F32, True), 9, 24, 0)
+    yield Subject(bf16_gemm("nt", NARROW, direct_store=True), 3, 1, 16)
+    yield Subject(fp8_gemm_nt(NARROW, direct_store=True), 3, 7, 128)
+
+
+FAMILIES = (bf16_family, fp8_family, cluster_family, shape_family, schedule_family, edge_family)
+SUBJECTS = [subject for family in FAMILIES for subject in family()]
+
+
+def label(subject: Subject) -> str:
+    """The kernel's name and the problem."""
+    kind = "" if subject.spec.schedule.kind == "persistent" else f"-{subject.spec.schedule.kind}"
+    return f"{subject.spec.name.removeprefix('sm90_')}{kind}-{subject.m}x{subject.n}x{subject.k}"
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=label)
+def test_a_spec_is_exact_and_silent_under_every_schedule(subject: Subject) -> None:
+    subject.must_pass([(schedule, 0) for schedule in SCHEDULES])
