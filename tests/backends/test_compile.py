@@ -1,4 +1,4 @@
-"""P08, P25, P27: NVRTC compiles what we emit to binaries that spill nothing, with no toolkit, driver or GPU on the machine."""
+"""P08, P25, P27: NVRTC compiles what we emit to binaries that spill nothing, without toolkit, driver or GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""P24 and P25 at the command line: awkward names, missing helper programs, a missing compiler; each said in a sentence."""
+"""P24 and P25 at the command line: awkward names, a missing helper program, a missing compiler, said in a sentence."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ Command = Callable[..., Any]
 
 @pytest.fixture
 def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "nvidia" else find(name))
 
 
 @pytest.mark.usefixtures("no_package")
@@ -52,9 +53,7 @@ def test_without_nvrtc_text_and_plan_still_work(
     gemmgen: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def missing() -> None:
-        raise NvrtcNotFound(
-            "NVRTC, the CUDA run-time compiler library, is missing. Fix: pip install nvidia-cuda-nvrtc."
-        )
+        raise NvrtcNotFound("NVRTC is missing. Fix: pip install nvidia-cuda-nvrtc.")
 
     monkeypatch.setattr(nvrtc, "_load", missing)
     monkeypatch.setattr(cache, "_default", None)
