@@ -1,4 +1,4 @@
-"""Bindings of the asynchronous copies: cp.async, cp.async.bulk, tensor copies and their groups, tensormap.replace.
+"""Bindings of the asynchronous copies: cp.async, cp.async.bulk, tensor copies and their groups, st.async.
 They queue work with the GPU's schedule; how a box is laid out is tensor_map.py's."""
 
 from __future__ import annotations
@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .barrier_ops import find_barrier, locate
-from .bulk import bulk_load, bulk_store, tensor_load, tensor_store, wait_bulk
+from .barrier_ops import find_barrier
+from .bulk import bulk_load, bulk_store, remote_store, tensor_load, tensor_store, wait_bulk
 from .control import active_bits
 from .errors import Fault, UnknownInstruction
 from .machine import AsyncOp
 from .memory_ops import active_lanes, address_call, note_write, spans, words_of
 from .registry import Bind, Call, Mods, instruction
-from .tensor_map import replace_field
-from .types import Array, Imm, Instr, Mask, Mem, Vec, dtype_of
+from .types import Array, Imm, Instr, Mask, Mem, Vec, bits_of, dtype_of
 
 if TYPE_CHECKING:
     from .warp import Warp
@@ -26,12 +25,12 @@ _REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 Scalars = Callable[[int], int]
 
 
-def _lane_value(warp: Warp, operand: Any, dtype: str) -> Scalars:
+def lane_value(warp: Warp, operand: Any, dtype: str) -> Scalars:
     row = warp.src(operand, dtype)
     return lambda lane: int(row[lane])
 
 
-def _lane_address(warp: Warp, operand: Mem) -> Scalars:
+def lane_address(warp: Warp, operand: Mem) -> Scalars:
     address = address_call(warp, operand)
     return lambda lane: int(address()[lane])
 
@@ -43,7 +42,7 @@ def _coordinates(warp: Warp, operand: Mem, rank: int) -> Callable[[int], tuple[i
     return lambda lane: tuple(int(row[lane]) for row in rows)
 
 
-def _per_lane(warp: Warp, mask: Mask | None, issue: Callable[[int], None]) -> Call:
+def per_lane(warp: Warp, mask: Mask | None, issue: Callable[[int], None]) -> Call:
     def call() -> None:
         warp.effects += 1
         for lane in active_lanes(mask).tolist():
@@ -92,15 +91,15 @@ def _tensor_copy(instr: Instr, mods: Mods, reduction: str) -> Bind:
 def _bind_tensor_load(instr: Instr, rank: int, multicast: bool) -> Bind:
     def bind(warp: Warp, mask: Mask | None) -> Call:
         target, source, barrier = instr.operands[:3]
-        to, bar = _lane_address(warp, target), _lane_address(warp, barrier)
-        tensor, coords = _lane_address(warp, Mem(source.base, source.offset)), _coordinates(warp, source, rank)
-        ranks = _lane_value(warp, instr.operands[3], "u16") if multicast else None
+        to, bar = lane_address(warp, target), lane_address(warp, barrier)
+        tensor, coords = lane_address(warp, Mem(source.base, source.offset)), _coordinates(warp, source, rank)
+        ranks = lane_value(warp, instr.operands[3], "u16") if multicast else None
 
         def issue(lane: int) -> None:
             chosen = None if ranks is None else ranks(lane)
             tensor_load(warp, instr, to(lane), tensor(lane), coords(lane), bar(lane), chosen)
 
-        return _per_lane(warp, mask, issue)
+        return per_lane(warp, mask, issue)
 
     return bind
 
@@ -108,13 +107,13 @@ def _bind_tensor_load(instr: Instr, rank: int, multicast: bool) -> Bind:
 def _bind_tensor_store(instr: Instr, rank: int, reduction: str) -> Bind:
     def bind(warp: Warp, mask: Mask | None) -> Call:
         target, source = instr.operands[:2]
-        tensor, coords = _lane_address(warp, Mem(target.base, target.offset)), _coordinates(warp, target, rank)
-        origin = _lane_address(warp, source)
+        tensor, coords = lane_address(warp, Mem(target.base, target.offset)), _coordinates(warp, target, rank)
+        origin = lane_address(warp, source)
 
         def issue(lane: int) -> None:
             tensor_store(warp, instr, lane, origin(lane), tensor(lane), coords(lane), reduction)
 
-        return _per_lane(warp, mask, issue)
+        return per_lane(warp, mask, issue)
 
     return bind
 
@@ -133,10 +132,10 @@ def _bulk_copy(instr: Instr, mods: Mods, reduction: str) -> Bind:
         raise UnknownInstruction(f"{instr.opcode!r}: reductions into shared memory are not modelled")
 
     def bind(warp: Warp, mask: Mask | None) -> Call:
-        to, origin = (_lane_address(warp, op) for op in instr.operands[:2])
-        size = _lane_value(warp, instr.operands[2], "u32")
-        bar = _lane_address(warp, instr.operands[3]) if to_shared else None
-        ranks = _lane_value(warp, instr.operands[4], "u16") if multicast else None
+        to, origin = (lane_address(warp, op) for op in instr.operands[:2])
+        size = lane_value(warp, instr.operands[2], "u32")
+        bar = lane_address(warp, instr.operands[3]) if to_shared else None
+        ranks = lane_value(warp, instr.operands[4], "u16") if multicast else None
 
         def issue(lane: int) -> None:
             if bar is not None:
@@ -146,7 +145,7 @@ def _bulk_copy(instr: Instr, mods: Mods, reduction: str) -> Bind:
             else:
                 bulk_store(warp, instr, lane, to(lane), origin(lane), size(lane), reduction, element)
 
-        return _per_lane(warp, mask, issue)
+        return per_lane(warp, mask, issue)
 
     return bind
 
@@ -156,7 +155,7 @@ def _commit(instr: Instr) -> Bind:
         def commit(lane: int) -> None:
             warp.out.bulk_groups.setdefault(lane, []).append(warp.out.bulk_open.pop(lane, []))
 
-        return _per_lane(warp, mask, commit)
+        return per_lane(warp, mask, commit)
 
     return bind
 
@@ -165,7 +164,7 @@ def _wait(instr: Instr, read_only: bool) -> Bind:
     keep = instr.operands[0].value
 
     def bind(warp: Warp, mask: Mask | None) -> Call:
-        return _per_lane(warp, mask, lambda lane: wait_bulk(warp, lane, keep, read_only))
+        return per_lane(warp, mask, lambda lane: wait_bulk(warp, lane, keep, read_only))
 
     return bind
 
@@ -266,7 +265,7 @@ def _copy_arrive(instr: Instr, mods: Mods) -> Bind:
     mods.done()
 
     def bind(warp: Warp, mask: Mask | None) -> Call:
-        where = _lane_address(warp, instr.operands[0])
+        where = lane_address(warp, instr.operands[0])
 
         def call() -> None:
             lanes = active_lanes(mask).tolist()
@@ -294,40 +293,28 @@ def _copy_arrive(instr: Instr, mods: Mods) -> Bind:
     return bind
 
 
-# tensor maps as values
+# st.async
 
 
-@instruction("tensormap.replace")
-def tensormap_replace(instr: Instr) -> Bind:
+@instruction("st.async")
+def store_async(instr: Instr) -> Bind:
+    """Registers to another CTA's shared memory, completing their bytes on an mbarrier there."""
     mods = Mods(instr, 2)
-    mods.flag("tile", "b1024")
-    shared = mods.flag("shared::cta", "shared")
-    mods.flag("global")
-    fields = ("global_address", "rank", "box_dim", "global_dim", "global_stride", "element_stride")
-    field = mods.pick((*fields, "elemtype", "interleave_layout", "swizzle_mode", "fill_mode"))
+    mods.flag("weak", "shared::cluster", "mbarrier::complete_tx::bytes")
+    mods.pick(("v2", "v4"))
     ptx_type = mods.type()
     mods.done()
-    with_ordinal = len(instr.operands) == 3
+    nbytes, dtype = bits_of(ptx_type) // 8, dtype_of(ptx_type)
+    values = instr.operands[1].items if isinstance(instr.operands[1], Vec) else (instr.operands[1],)
 
     def bind(warp: Warp, mask: Mask | None) -> Call:
-        where = _lane_address(warp, instr.operands[0])
-        ordinal = _lane_value(warp, instr.operands[1], "u32") if with_ordinal else None
-        value = _lane_value(warp, instr.operands[-1], dtype_of(ptx_type))
+        to, bar = lane_address(warp, instr.operands[0]), lane_address(warp, instr.operands[2])
+        rows = [warp.src(value, dtype) for value in values]
 
-        def replace(lane: int) -> None:
-            data = _map_bytes(warp, where(lane), shared)
-            index = None if ordinal is None else ordinal(lane)
-            data[:] = np.frombuffer(replace_field(data.tobytes(), field, index, value(lane)), np.uint8)
+        def issue(lane: int) -> None:
+            data = np.array([row[lane] for row in rows]).view(np.uint8)
+            remote_store(warp, instr, to(lane), data, bar(lane), nbytes * len(rows))
 
-        return _per_lane(warp, mask, replace)
+        return per_lane(warp, mask, issue)
 
     return bind
-
-
-def _map_bytes(warp: Warp, address: int, shared: bool) -> Array:
-    if not shared and not warp.cta.gpu.memory.blocks.get(address >> 32):
-        shared = True
-    if shared:
-        cta, offset = locate(warp, address)
-        return cta.smem.data[offset : offset + 128]
-    return warp.cta.gpu.memory.bytes_at(address, 128, write=True)

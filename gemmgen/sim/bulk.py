@@ -126,10 +126,23 @@ def bulk_load(
     _queue_loads(warp, instr, target, barrier, mask, size, words, write)
 
 
+def remote_store(warp: Warp, instr: Instr, target: int, data: Array, barrier: int, align: int) -> None:
+    """A few bytes of one lane to shared memory, by the generic proxy."""
+    _check_target(warp, target, align)
+
+    def write(cta: Cta, offset: int) -> None:
+        cta.smem.data[offset : offset + data.size] = data
+
+    def words(at: int) -> slice:
+        return slice(at // 4, (at + data.size) // 4)
+
+    _queue_loads(warp, instr, target, barrier, None, data.size, words, write, generic=True)
+
+
 def _check_target(warp: Warp, target: int, align: int) -> None:
     _, offset = locate(warp, target)
     if offset % align:
-        raise Fault(f"shared address {target:#x} of a tensor copy must be a multiple of {align} bytes")
+        raise Fault(f"shared address {target:#x} of an asynchronous write must be a multiple of {align} bytes")
 
 
 def _queue_loads(
@@ -141,6 +154,7 @@ def _queue_loads(
     nbytes: int,
     words: Callable[[int], slice],
     write: Callable[[Cta, int], None],
+    generic: bool = False,
 ) -> None:
     """One AsyncOp per destination CTA: write, tell the shadow, complete the bytes on that CTA's barrier."""
     cta, offset = locate(warp, target)
@@ -157,7 +171,7 @@ def _queue_loads(
                 raise Fault(f"it lands in shared memory of CTA {destination.position}, which has already exited")
             signal = destination.mbarrier(bar_offset)
             write(destination, offset)
-            destination.shadow.async_write(clock, words(offset), signal.component, signal.phase + 1, what)
+            destination.shadow.async_write(clock, words(offset), signal.component, signal.phase + 1, what, generic)
             signal.complete(nbytes, clock)
 
         warp.cta.gpu.submit(AsyncOp("load", what, land))

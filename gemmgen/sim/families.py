@@ -11,6 +11,7 @@ from . import (  # noqa: F401
     fragment_ops,
     integer,
     logic,
+    map_ops,
     matrix,
     memory_ops,
     warp_ops,

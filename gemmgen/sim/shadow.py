@@ -133,9 +133,17 @@ class Shadow:
         """The issuing warp has waited for an asynchronous read."""
         self.read[warp.number][words] = warp.epoch
 
-    def async_write(self, clock: Array, words: Index, actor: int, epoch: int, what: str) -> None:
+    def async_write(self, clock: Array, words: Index, actor: int, epoch: int, what: str, generic: bool = False) -> None:
         """An asynchronous write lands; readers must see actor at epoch before they touch the words."""
         self._check_overwrite(f"{what} writes", words, clock[0])
+        if not generic:
+            self._check_overwrite_fenced(clock, words, what)
+        self.writer[words] = actor
+        self.written[words] = epoch
+        self.lane[words] = SOME_LANES
+        self.generic[words] = generic
+
+    def _check_overwrite_fenced(self, clock: Array, words: Index, what: str) -> None:
         unfenced = self.generic[words] & (clock[1][self.writer[words]] < self.written[words])
         if unfenced.any():
             word = self._first(words, unfenced)
@@ -144,10 +152,6 @@ class Shadow:
                 f"{self.names.actor(int(self.writer[word]))} wrote with ordinary stores; "
                 "fence.proxy.async is missing between"
             )
-        self.writer[words] = actor
-        self.written[words] = epoch
-        self.lane[words] = SOME_LANES
-        self.generic[words] = False
 
     def _check_overwrite(self, verb: str, words: Index, clock: Array) -> None:
         if not (clock[self.writer[words]] >= self.written[words]).all():

@@ -85,7 +85,8 @@ class Case:
     cluster: tuple[int, int, int] = (1, 1, 1)
     shared_bytes: int = 0
     expected: tuple[Array | None, ...] = field(default=())
-    modelled: bool = True  # false where the simulator refuses the instruction by its name
+    refused: bool = False  # the simulator must refuse it with an error
+    traps: bool = False  # and the GPU must end it with an error
 
     @property
     def outputs(self) -> list[Out]:

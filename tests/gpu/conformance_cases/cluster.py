@@ -79,6 +79,7 @@ extern "C" __global__ void store_async(const u32* from, u32* to) {
 extern "C" __global__ void shared_copy(const u32* from, u32* to) {
   u32 bar = address(smem), mine = address(smem) + 128, other = address(smem) + 384;
   ((u32*)smem)[32 + threadIdx.x] = from[tid()];
+  __syncwarp();
   if (threadIdx.x == 0) { barrier_init(bar, 1); barrier_expect(bar, 128); }
   fence_async();
   cluster_sync();
@@ -129,7 +130,7 @@ def cases() -> Iterator[Case]:
     yield _case("remote_store", (In(data), out((4, 32))), swapped[:, ::-1])
     yield _case("remote_arrive", (out((4, 32)),), (block % 2) ^ 1)
     pairs = np.stack([swapped + 1, swapped + 2], axis=-1).reshape(4, 64)
-    yield _case("store_async", (In(data), out((4, 96))), np.concatenate([swapped, pairs], axis=1), False)
+    yield _case("store_async", (In(data), out((4, 96))), np.concatenate([swapped, pairs], axis=1))
     yield _case("shared_copy", (In(data), out((4, 32))), swapped)
     tensor = rng.integers(0, 1 << 32, (16, 32), dtype=np.uint32)
     boxes = Map(0, "uint32", (32, 16), (128,), (32, 8))
@@ -139,7 +140,7 @@ def cases() -> Iterator[Case]:
     yield _case("multicast_to_one", (In(tensor), out((4, 256)), boxes), halves)
 
 
-def _case(kernel: str, parameters: tuple[Parameter, ...], expected: Array, modelled: bool = True) -> Case:
+def _case(kernel: str, parameters: tuple[Parameter, ...], expected: Array) -> Case:
     return Case(
         family="cluster",
         name=kernel,
@@ -150,5 +151,4 @@ def _case(kernel: str, parameters: tuple[Parameter, ...], expected: Array, model
         cluster=(2, 1, 1),
         shared_bytes=2176,
         expected=(np.ascontiguousarray(expected),),
-        modelled=modelled,
     )

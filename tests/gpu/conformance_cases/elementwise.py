@@ -124,7 +124,7 @@ CVT = (
     Op("cvt 16 bits", "cvt.rz.bf16.f32 %0, %1;", "hf"),
     Op("cvt 16 bits", "cvt.rn.f16.f32 %0, %1;", "hf", oracle=oracles.to_f16),
     Op("cvt 16 bits", "cvt.rz.f16.f32 %0, %1;", "hf"),
-    Op("cvt 16 bits", "cvt.f32.f16 %0, %1;", "fh", "halves"),
+    Op("cvt 16 bits", "cvt.f32.f16 %0, %1;", "fh", "halves", oracles.half_to_single),
     Op("cvt 16 bits", "cvt.f32.bf16 %0, %1;", "fh", "halves"),
     Op("cvt 8 bits", "cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;", "hff", oracle=oracles.e4m3x2),
     Op("cvt 8 bits", "cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;", "hff", oracle=oracles.e5m2x2),
@@ -136,8 +136,8 @@ CVT = (
     Op("cvt 8 bits", "cvt.rn.f16x2.e5m2x2 %0, %1;", "rh", oracle=oracles.decode_pair(ml_dtypes.float8_e5m2)),
     Op("cvt 8 bits", "cvt.rn.relu.f16x2.e4m3x2 %0, %1;", "rh"),
     Op("cvt tf32", "cvt.rna.tf32.f32 %0, %1;", "rf", oracle=oracles.tf32_away),
-    Op("cvt tf32", "cvt.rn.tf32.f32 %0, %1;", "rf"),
-    Op("cvt tf32", "cvt.rz.tf32.f32 %0, %1;", "rf"),
+    Op("cvt tf32", "cvt.rn.tf32.f32 %0, %1;", "rf", oracle=oracles.tf32_nearest),
+    Op("cvt tf32", "cvt.rz.tf32.f32 %0, %1;", "rf", oracle=oracles.tf32_cut),
     Op("cvt tf32", "cvt.rn.relu.tf32.f32 %0, %1;", "rf"),
     *[
         Op("cvt integer", f"cvt.{r}.{t}.f32 %0, %1;", "rf", oracle=oracles.to_integer(r, t))
@@ -152,7 +152,7 @@ CVT = (
     Op("cvt integer", "cvt.s64.s32 %0, %1;", "lr", oracle=lambda a: a.view(np.int32).astype(np.int64).view(np.uint64)),
     Op("cvt integer", "cvt.u64.u32 %0, %1;", "lr", oracle=lambda a: a.astype(np.uint64)),
     Op("cvt integer", "cvt.u32.u64 %0, %1;", "rl", oracle=lambda a: a.astype(np.uint32)),
-    *[Op("cvt round", f"cvt.{r}.f32.f32 %0, %1;", "ff") for r in ("rni", "rzi", "rmi", "rpi")],
+    *[Op("cvt round", f"cvt.{r}.f32.f32 %0, %1;", "ff", oracle=oracle) for r, oracle in oracles.WHOLE.items()],
     Op("cvt f64", "cvt.f64.f32 %0, %1;", "df"),
     Op("cvt f64", "cvt.rn.f32.f64 %0, %1;", "fd"),
 )

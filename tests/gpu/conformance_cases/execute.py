@@ -23,9 +23,8 @@ def examine(case: Case, simulator: Simulator | None, device: Device | None) -> d
                 outputs[name] = machine.run(case)
         except Exception as error:  # a fault on either side is this case's result
             failures[name] = f"{name}: {type(error).__name__}: {error}"
-    if not case.modelled and list(failures) == ["sim"]:
-        device_row = agreement_with_numpy(case, outputs["device"]) if device else {"result": "refused"}
-        return {**row, **device_row, "detail": f"not modelled: {failures['sim']}"}
+    if case.refused:
+        return {**row, **refusal(case, failures, outputs)}
     if failures:
         if "device" in outputs:
             row["numpy"] = agreement_with_numpy(case, outputs["device"])["result"]
@@ -36,6 +35,16 @@ def examine(case: Case, simulator: Simulator | None, device: Device | None) -> d
         return row
     (name, arrays), *_ = outputs.items()
     return {**row, **agreement_with_numpy(case, arrays, name)}
+
+
+def refusal(case: Case, failures: dict[str, str], outputs: dict[str, list[Array]]) -> dict[str, Any]:
+    """The result of a case that must not run: not on the simulator, and on no GPU either if it traps."""
+    if "sim" in outputs or ("device" in outputs and case.traps):
+        return {"result": "unequal", "detail": f"ran on {' and '.join(outputs)}; it must fail"}
+    said = list(failures.values())
+    if "device" in outputs:
+        said.append(f"device: {agreement_with_numpy(case, outputs['device'])['result']} to numpy")
+    return {"result": "trapped" if "device" in failures else "refused", "detail": "; ".join(said)}
 
 
 def agreement_with_numpy(case: Case, arrays: list[Array], name: str = "device") -> dict[str, Any]:

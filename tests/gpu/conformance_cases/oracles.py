@@ -11,7 +11,7 @@ from .case import Array
 
 Oracle = Callable[..., Array]
 
-NAN16, NAN32 = 0x7FFF, 0x7FFFFFFF
+NAN16, NAN32, NAN_TF32 = 0x7FFF, 0x7FFFFFFF, 0x7FFFE000
 
 
 def to16(values: Array, dtype: type) -> Array:
@@ -81,8 +81,40 @@ def field(a: Array, start: Array, length: Array) -> Array:
 
 
 def tf32_away(a: Array) -> Array:
+    """Integer arithmetic, so a NaN or an infinity is cut, not rounded."""
     bits = a.view(np.uint32)
-    return np.where(np.isnan(a), NAN32, (bits + 0x1000) & 0xFFFFE000)
+    return np.where(np.isfinite(a), bits + 0x1000, bits) & 0xFFFFE000
+
+
+def tf32_nearest(a: Array) -> Array:
+    """To even, by float64 arithmetic: adding and taking away 2**13 times the last place of tf32."""
+    with np.errstate(all="ignore"):
+        exponent = np.maximum(np.frexp(a.astype(np.float64))[1] - 11, -136)
+        rounded = np.ldexp(np.rint(np.ldexp(a.astype(np.float64), -exponent)), exponent).astype(np.float32)
+    bits = np.where(np.isfinite(a), rounded, a).view(np.uint32)
+    return np.where(np.isnan(a), NAN_TF32, bits).astype(np.uint32)
+
+
+def tf32_cut(a: Array) -> Array:
+    return np.where(np.isnan(a), NAN_TF32, a.view(np.uint32) & 0xFFFFE000)
+
+
+def half_to_single(a: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        return single(lambda x: x)(a.view(np.float16))
+
+
+def sign_of_halves(operation: str, dtype: type) -> Oracle:
+    """neg and abs of both halves: an H100 adds zero, which leaves one NaN."""
+
+    def compute(a: Array) -> Array:
+        codes = a.view(np.uint16)
+        changed = codes ^ 0x8000 if operation == "neg" else codes & 0x7FFF
+        with np.errstate(invalid="ignore"):
+            nan = np.isnan(codes.view(dtype).astype(np.float32))
+        return np.where(nan, NAN16, changed).astype(np.uint16).view(a.dtype)
+
+    return compute
 
 
 def decode_pair(dtype: type) -> Oracle:
@@ -114,6 +146,14 @@ def single(function: Oracle) -> Oracle:
         return np.where(np.isnan(result), NAN32, result.view(np.uint32)).astype(np.uint32).view(np.float32)
 
     return compute
+
+
+WHOLE: dict[str, Oracle] = {
+    "rni": single(np.rint),
+    "rzi": single(np.trunc),
+    "rmi": single(np.floor),
+    "rpi": single(np.ceil),
+}
 
 
 def reciprocal(a: Array) -> Array:
@@ -292,6 +332,8 @@ def by_text(text: str) -> Oracle | None:
     if opcode.startswith("lop3"):
         return lop3(int(text.rsplit(",", 1)[1].strip(" ;")))
     operation, _, kind = opcode.rpartition(".")
+    if kind in HALF_TYPES and operation in ("neg", "abs"):
+        return sign_of_halves(operation, HALF_TYPES[kind])
     if kind in HALF_TYPES and operation in HALF_OPERATIONS:
         return halves(HALF_OPERATIONS[operation], HALF_TYPES[kind])
     return INTEGER.get(opcode)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from . import atomics, barriers, cluster, copies, elementwise, matrix, tma, tma_edit, warp_ops, wgmma
+from . import atomics, barriers, cluster, copies, elementwise, matrix, tma, tma_edit, tma_traps, warp_ops, wgmma
 from .case import Case
 
-MODULES = (matrix, wgmma, tma, tma_edit, copies, barriers, cluster, atomics, warp_ops, elementwise)
+MODULES = (matrix, wgmma, tma, tma_edit, tma_traps, copies, barriers, cluster, atomics, warp_ops, elementwise)
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-GOOD = ("equal", "close", "ran", "refused")
+GOOD = ("equal", "close", "ran", "refused", "trapped")
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

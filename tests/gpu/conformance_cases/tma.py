@@ -1,4 +1,7 @@
-"""TMA: tensor loads with every swizzle, out-of-bounds boxes and 1 to 5 dimensions; stores and reductions."""
+"""TMA: tensor loads with every swizzle, out-of-bounds boxes and 1 to 5 dimensions; stores and reductions.
+
+Boxes start at multiples of 16 bytes: what hardware does otherwise is in tma_traps.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from .case import PRELUDE, Array, Case, In, Map, Out, Scalar, generator, out
+from .oracles import tf32_nearest
 
 SIZES = {
     "uint8": 1,
@@ -67,6 +71,12 @@ class Copy:
         return self.strides[-1] * self.dims[-1] if self.strides else _whole(self.dims[0] * SIZES[self.dtype], 16)
 
     @property
+    def filler(self) -> Array:
+        """One element out of bounds: zero, or 16 bits that are a NaN of every floating-point type."""
+        size = SIZES[self.dtype]
+        return np.zeros(size, np.uint8) if self.fill == "zero" else np.tile([0xF7, 0x7F], size // 2).astype(np.uint8)
+
+    @property
     def counts(self) -> tuple[int, ...]:
         steps = (1, *self.element_strides[1:])
         return tuple(-(-b // s) for b, s in zip(self.box, steps, strict=True))
@@ -89,13 +99,15 @@ class Copy:
         fields = (self.dims, self.strides, self.box, self.swizzle, self.element_strides, self.fill)
         return Map(parameter, self.dtype, *fields)
 
-    def elements(self) -> Iterator[tuple[int, int, bool]]:
-        """(shared byte, tensor byte, in bounds) of every element of the box."""
+    def elements(self, whole_chunks: bool = False) -> Iterator[tuple[int, int, bool]]:
+        """(shared byte, tensor byte, copied) of every element of the box; a store copies chunks of 16 bytes."""
         size, span = SIZES[self.dtype], SPAN[self.swizzle]
         steps = (1, *self.element_strides[1:])
+        row_length = _whole(self.dims[0] * size, 16) // size if whole_chunks else self.dims[0]
+        limits = (row_length, *self.dims[1:])
         for number, index in enumerate(product(*[range(n) for n in reversed(self.counts)])):
             where = [c + i * s for c, i, s in zip(self.coords, reversed(index), steps, strict=True)]
-            inside = all(0 <= w < d for w, d in zip(where, self.dims, strict=True))
+            inside = all(0 <= w < d for w, d in zip(where, limits, strict=True))
             row, column = divmod(number, self.counts[0])
             shared = self.shared_offset + row * self.pitch + column * size
             if span:
@@ -113,10 +125,10 @@ LOADS = (
     ],
     *[
         Copy(B, (100, 20), (64, 16), c, "128b")
-        for c in ((0, 0), (64, 8), (-8, -3), (96, 19), (100, 0), (-64, -16), (7, 1))
+        for c in ((0, 0), (64, 8), (-8, -3), (96, 19), (104, 0), (-64, -16), (8, 1))
     ],
-    *[Copy(B, (100, 20), (s, 16), (5, 7), w) for w, s in (("none", 64), ("32b", 16), ("64b", 32))],
-    *[Copy("float32", (40, 20), (s, 9), (13, 14), w) for w, s in (("none", 12), ("32b", 8), ("64b", 16), ("128b", 32))],
+    *[Copy(B, (100, 20), (s, 16), (8, 7), w) for w, s in (("none", 64), ("32b", 16), ("64b", 32))],
+    *[Copy("float32", (40, 20), (s, 9), (12, 14), w) for w, s in (("none", 12), ("32b", 8), ("64b", 16), ("128b", 32))],
     # tiles that start inside a swizzle pattern
     *[
         Copy(B, (64, 32), (s, 8), (0, 3), w, shared_offset=o)
@@ -126,19 +138,19 @@ LOADS = (
     *[Copy(B, (64, 32), (s, 8), (0, 0), w) for w, s in (("128b", 32), ("128b", 8), ("64b", 16), ("32b", 8))],
     # 1 to 5 dimensions
     Copy("uint8", (300,), (256,), (0,)),
-    Copy("uint8", (300,), (256,), (100,)),
-    Copy("float32", (10,), (16,), (-3,)),
+    Copy("uint8", (300,), (256,), (112,)),
+    Copy("float32", (10,), (16,), (-4,)),
     Copy(B, (24, 5, 4), (16, 3, 3), (8, 3, 2), "32b"),
-    Copy(B, (24, 5, 4), (16, 3, 3), (-2, -1, -1), "32b"),
-    Copy("uint16", (24, 5, 4, 3), (32, 2, 2, 2), (1, 4, 1, 2), "64b"),
-    Copy("uint32", (12, 3, 3, 3, 3), (8, 2, 2, 2, 2), (2, 2, -1, 2, 1), "32b"),
-    Copy("uint64", (12, 3, 2, 2, 2), (16, 2, 2, 1, 2), (1, 1, 0, 1, 1), "128b"),
+    Copy(B, (24, 5, 4), (16, 3, 3), (-8, -1, -1), "32b"),
+    Copy("uint16", (24, 5, 4, 3), (32, 2, 2, 2), (8, 4, 1, 2), "64b"),
+    Copy("uint32", (12, 3, 3, 3, 3), (8, 2, 2, 2, 2), (4, 2, -1, 2, 1), "32b"),
+    Copy("uint64", (12, 3, 2, 2, 2), (16, 2, 2, 1, 2), (2, 1, 0, 1, 1), "128b"),
     # element strides
     Copy(B, (64, 32), (64, 16), (0, 3), "128b", steps=(1, 2)),
     Copy(B, (64, 32), (64, 9), (0, -3), "128b", steps=(1, 2)),
     Copy("uint8", (64, 9, 9), (32, 6, 8), (16, -1, 2), "32b", steps=(1, 3, 5)),
     # values that the engine changes
-    *[Copy(t, (32, 8), (32, 8), (4, 0), fill=f) for t in ("float16", B, "float32", "float64") for f in ("nan",)],
+    *[Copy(t, (32, 8), (32, 8), (8, 0), fill="nan") for t in ("float16", B, "float32", "float64")],
     *[Copy(t, (32, 16), (32, 16), (0, 0), "128b") for t in ("float32_ftz", "tfloat32", "tfloat32_ftz", "float32")],
     *[Copy(t, (32, 8), (32, 8), (4, 0), "128b", fill="nan") for t in ("tfloat32", "float32_ftz")],
 )
@@ -148,13 +160,17 @@ STORES = (
         Copy("uint8", (128, 40), (s, 8), (16, 35), w)
         for w, s in (("32b", 32), ("64b", 64), ("128b", 128), ("none", 48))
     ],
-    *[Copy(B, (100, 20), (64, 16), c, "128b") for c in ((0, 0), (64, 8), (-8, -3), (100, 0), (7, 1))],
+    *[Copy(B, (100, 20), (64, 16), c, "128b") for c in ((0, 0), (64, 8), (96, 19), (104, 0), (8, 1))],
+    # rows that end inside 16 bytes: the rest of the chunk is written too
+    Copy("uint8", (100, 20), (128, 16), (0, 8), "128b"),
+    Copy("uint32", (50, 20), (32, 16), (32, 8), "128b"),
+    Copy("uint8", (100, 20), (64, 16), (64, 8)),
     Copy(B, (64, 32), (64, 8), (0, 3), "128b", shared_offset=384),
     Copy(B, (64, 32), (32, 8), (0, 3), "128b"),
-    Copy("uint32", (300,), (64,), (250,)),
+    Copy("uint32", (300,), (64,), (248,)),
     Copy(B, (24, 5, 4), (16, 3, 3), (8, 3, 2), "32b"),
-    Copy("uint16", (24, 5, 4, 3), (32, 2, 2, 2), (1, 4, 1, 2), "64b"),
-    Copy("uint32", (12, 3, 3, 3, 3), (8, 2, 2, 2, 2), (2, 2, -1, 2, 1), "32b"),
+    Copy("uint16", (24, 5, 4, 3), (32, 2, 2, 2), (8, 4, 1, 2), "64b"),
+    Copy("uint32", (12, 3, 3, 3, 3), (8, 2, 2, 2, 2), (4, 2, 1, 2, 1), "32b"),
 )
 REDUCTIONS = (
     *[("add", t) for t in ("uint32", "int32", "uint64", "float32", "float16", B)],
@@ -165,13 +181,13 @@ REDUCTIONS = (
 
 
 def cases() -> Iterator[Case]:
-    source = PRELUDE + "".join(map(_load_kernel, range(1, 6)))
+    source = PRELUDE + "".join(map(load_kernel, range(1, 6)))
     for number, copy in enumerate(LOADS):
-        yield _load(source, copy, number)
-    store_source = PRELUDE + "".join(_store_kernel(rank, "") for rank in range(1, 6))
+        yield load_case(source, copy, number)
+    store_source = PRELUDE + "".join(store_kernel(rank, "") for rank in range(1, 6))
     for number, copy in enumerate(STORES):
-        yield _store(store_source, copy, number)
-    reduce_source = PRELUDE + "".join(_store_kernel(2, op) for op in sorted({op for op, _ in REDUCTIONS}))
+        yield store_case(store_source, copy, number)
+    reduce_source = PRELUDE + "".join(store_kernel(2, op) for op in sorted({op for op, _ in REDUCTIONS}))
     for operation, dtype in REDUCTIONS:
         yield _reduce(reduce_source, operation, dtype)
 
@@ -180,7 +196,7 @@ def _coordinates(rank: int) -> str:
     return ", ".join(f"int c{i}" for i in range(rank))
 
 
-def _load_kernel(rank: int) -> str:
+def load_kernel(rank: int) -> str:
     slots = ", ".join(f"%{i + 3}" for i in range(rank))
     inputs = ", ".join(f'"r"(c{i})' for i in range(rank))
     return f"""
@@ -222,26 +238,27 @@ def _trailing(copy: Copy) -> tuple[Scalar, ...]:
     return tuple(map(Scalar.u32, (copy.shared_bytes // 4, copy.shared_offset, copy.box_bytes, *copy.coords)))
 
 
-def _load(source: str, copy: Copy, number: int) -> Case:
+def load_case(source: str, copy: Copy, number: int) -> Case:
     name = f"load {_title(copy, number)}"
     tensor, size = _tensor(copy, generator(name)), SIZES[copy.dtype]
     shared = np.full(copy.shared_bytes, 0xEE, dtype=np.uint8)
+    loaded = tf32_nearest(tensor.view(np.float32)).view(np.uint8) if "tfloat32" in copy.dtype else tensor
     for at, place, inside in copy.elements():
-        shared[at : at + size] = tensor[place : place + size] if inside else 0
-    known = copy.fill == "zero" and copy.dtype not in CHANGED
+        shared[at : at + size] = loaded[place : place + size] if inside else copy.filler
+    plain = copy.fill == "zero" and copy.dtype not in CHANGED
     return Case(
-        family="TMA load" if known else "TMA load, values",
+        family="TMA load" if plain else "TMA load, values",
         name=name,
         source=source,
         kernel=f"load_{len(copy.dims)}d",
         parameters=(In(tensor), out(copy.shared_bytes // 4), copy.map_of(0), *_trailing(copy)),
         block=(64, 1, 1),
         shared_bytes=copy.shared_bytes + BEHIND,
-        expected=(shared.view(np.uint32) if known else None,),
+        expected=(shared.view(np.uint32),),
     )
 
 
-def _store_kernel(rank: int, operation: str) -> str:
+def store_kernel(rank: int, operation: str) -> str:
     slots = ", ".join(f"%{i + 2}" for i in range(rank))
     inputs = ", ".join(f'"r"(c{i})' for i in range(rank))
     opcode = f"cp.reduce.async.bulk.tensor.{rank}d" if operation else f"cp.async.bulk.tensor.{rank}d"
@@ -262,13 +279,13 @@ extern "C" __global__ void {operation or "store"}_{rank}d(u8* tensor, const u32*
 """
 
 
-def _store(source: str, copy: Copy, number: int) -> Case:
+def store_case(source: str, copy: Copy, number: int) -> Case:
     name = f"store {_title(copy, number)}"
     rng, size = generator(name), SIZES[copy.dtype]
     tensor = rng.integers(0, 256, copy.tensor_bytes, dtype=np.uint8)
     image = rng.integers(0, 256, copy.shared_bytes, dtype=np.uint8)
     expected = tensor.copy()
-    for at, place, inside in copy.elements():
+    for at, place, inside in copy.elements(whole_chunks=True):
         if inside:
             expected[place : place + size] = image[at : at + size]
     return Case(

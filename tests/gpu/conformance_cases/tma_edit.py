@@ -114,5 +114,4 @@ def cases() -> Iterator[Case]:
             block=(64, 1, 1),
             shared_bytes=BEFORE.shared_bytes + BEHIND,
             expected=(shared.view(np.uint32),),
-            modelled=edit.publish is BY_STORES,
         )
