@@ -33,8 +33,9 @@ def fp8_gemm_nt(
 ) -> torch.Tensor:
     """``d[m, n] = (a * sfa) . (b * sfb)^T (+ c)`` for e4m3 ``a`` [m, k] and ``b`` [n, k], summed in fp32.
 
-    a: pair of data and fp32 scales [m, ceil(k/128)], row-major or contiguous along m.
-    b: pair of data and fp32 scales [ceil(n/128), ceil(k/128)], or one per row: [n, ceil(k/128)].
+    a: pair of data and fp32 scales [m, ceil(k/128)], read as they lie when row-major, or when contiguous along m with
+        columns 16 bytes apart; scales that lie otherwise are copied first, by one small kernel more.
+    b: pair of data and fp32 scales [ceil(n/128), ceil(k/128)] or, one per row, [n, ceil(k/128)]; likewise.
     d: bf16 or fp32 [m, n] to write to; allocated when left out. Returned either way.
     c: added, of d's type and shape; may be d itself.
     recipe: (1, 128, 128) or (1, 1, 128), or recipe_a (1, 128) with recipe_b (128, 128) or (1, 128); by default the

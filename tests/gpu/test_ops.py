@@ -13,7 +13,7 @@ from reference import check, evaluate, exact_result, mn_major
 
 import gemmgen
 from gemmgen import catalog, ops
-from gemmgen.ir import DType, KernelSpec
+from gemmgen.ir import DType
 from gemmgen.ops import block, dense, dispatch, library
 from gemmgen.runtime.arguments import Problem, TensorView
 from gemmgen.runtime.errors import CaptureError
@@ -367,46 +367,6 @@ def test_hundred_repeats_are_bitwise_equal() -> None:
     first = ops.fp8_gemm_nt(*problem.pairs, out_dtype=torch.float32)
     for _ in range(100):
         same(ops.fp8_gemm_nt(*problem.pairs, out_dtype=torch.float32), first)
-
-
-# ------------------------------------------------------------------------------------------------ every shipped kernel
-
-
-@pytest.mark.parametrize("name", catalog.specs())
-def test_every_shipped_kernel(name: str) -> None:
-    """Ragged in every direction, several tiles, a tail of K: exact sums, bit for bit."""
-    spec = catalog.specs()[name]
-    tensors = operands(spec, 328 if "_direct_" not in name else 333, 401, 712)
-    d = gemmgen.op(spec)(**tensors)
-    same(d, exact_result(spec, tensors))
-
-
-def operands(spec: KernelSpec, n: int, m: int, k: int) -> dict[str, torch.Tensor]:
-    """Exact inputs laid out as a spec reads them, extents rounded up to what its strides need."""
-    if spec.operand("a").inner == "m":
-        m = -(-m // 8) * 8
-    if spec.operand("b").inner == "n":
-        n = -(-n // 8) * 8
-    c = (
-        {"c": whole_numbers(m, n, _torch(spec.output.dtype), CUDA)}
-        if any(each.name == "c" for each in spec.operands)
-        else {}
-    )
-    if "sfa" not in [each.name for each in spec.operands]:
-        a, b = bf16(m, n, k)
-        lie = {True: lambda x: x.T.contiguous().T, False: lambda x: x}
-        return {"a": lie[spec.operand("a").inner == "m"](a), "b": lie[spec.operand("b").inner == "n"](b), **c}
-    k = -(-k // 16) * 16
-    problem = fp8(m, n, k, 1 if spec.operand("sfb").box[0] == "n" else 128)
-    tensors = problem.tensors
-    for scale, axis in (("sfa", "m"), ("sfb", "n")):
-        if spec.operand(scale).inner == axis:
-            tensors[scale] = mn_major(tensors[scale])
-    return tensors | c
-
-
-def _torch(dtype: DType) -> torch.dtype:
-    return torch.float32 if dtype == DType.F32 else torch.bfloat16
 
 
 def test_quantised_product_is_close_to_the_plain_one() -> None:
