@@ -15,8 +15,8 @@ first = KernelSpec(
     ),
     rings=(Ring(name="ab", holds=("a", "b")), Ring(name="cd", slots=2, holds=("d",), turns="store")),
     roles=(
-        Role(name="load", warps=4, registers=40, body=TmaLoad(fills="ab")),
-        Role(name="math", warps=8, registers=232, body=Wgmma(drains="ab")),
+        Role(name="load", warps=4, registers=40, body=TmaLoad(fills=("ab",))),
+        Role(name="math", warps=8, registers=232, body=Wgmma(drains=("ab",))),
     ),
     epilogue=(Scale(by="alpha"), Bias(vector="bias"), Cast(to=DType.BF16), Store(to="d", through="cd")),
 )

@@ -30,12 +30,12 @@ def place_roles(spec: KernelSpec) -> tuple[RolePlan, ...]:
                 f"role {role.name!r} has warps {first}..{first + role.warps - 1}; wgmma needs whole warpgroups: "
                 "start at a multiple of 4 and use a multiple of 4 warps"
             )
-        ring = body.fills if body.kind == "tma_load" else body.drains
+        rings = (*body.fills, *body.drains)
         plans.append(
             RolePlan(
                 name=role.name,
                 kind=body.kind,
-                ring=ring,
+                rings=rings,
                 first_warp=first,
                 warps=role.warps,
                 registers=role.registers,

@@ -184,7 +184,9 @@ def _check_accumulators(spec: KernelSpec, mma: MmaPlan) -> None:
 def _mainloop_ring(spec: KernelSpec, roles: tuple[RolePlan, ...], mma: MmaPlan) -> Footprint:
     body = spec.load.body
     assert isinstance(body, TmaLoad)
-    ring = spec.ring(body.fills)
+    if len(body.fills) != 1:
+        raise ValueError(f"role {spec.load.name!r} fills rings {body.fills}; sm90 loads through one ring")
+    ring = spec.ring(body.fills[0])
     parts = [_part(spec, mma, spec.operand(name)) for name in ring.holds]
     parts.sort(key=lambda part: part.bytes % 1024 != 0)
     lanes = any(part.copy_by == "lanes" for part in parts)

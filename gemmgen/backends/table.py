@@ -61,7 +61,7 @@ def _role_line(role: RolePlan) -> str:
     warps = f"warps {role.first_warp}-{role.first_warp + role.warps - 1}"
     registers = f"regs {role.registers}" if role.registers else "regs -"
     arrow = "->" if role.kind == "tma_load" else "<-"
-    return f"  role {role.name:<5} {warps:<11} {registers:<9} {role.kind} {arrow} {role.ring}"
+    return f"  role {role.name:<5} {warps:<11} {registers:<9} {role.kind} {arrow} {', '.join(role.rings)}"
 
 
 def _store(plan: Plan) -> str:

@@ -76,7 +76,7 @@ def fp8_gemm_nt(
     scales = "" if sfb_columns == 128 else "_1d1d"
     plain = "" if sfa_major == "m" else "_ksf"
     name = f"sm90_fp8_gemm_nt{scales}{plain}"
-    body = Wgmma(drains="ab", promote=BlockScale(a="sfa", b="sfb"), width=shape.width, unroll=shape.unroll)
+    body = Wgmma(drains=("ab",), promote=BlockScale(a="sfa", b="sfb"), width=shape.width, unroll=shape.unroll)
     return _dense(
         name, operands, ("a", "b", "sfa", "sfb"), body, shape, 128, d, residual, direct_store, programmatic_launch
     )
@@ -100,7 +100,7 @@ def bf16_gemm(
         Operand(name="a", dtype=DType.BF16, box=("m", "k"), major=a_major),
         Operand(name="b", dtype=DType.BF16, box=("n", "k"), major=b_major),
     ]
-    body = Wgmma(drains="ab", width=shape.width, unroll=shape.unroll)
+    body = Wgmma(drains=("ab",), width=shape.width, unroll=shape.unroll)
     name = f"sm90_bf16_gemm_{layout}"
     k = shape.k_bytes // 2
     return _dense(name, operands, ("a", "b"), body, shape, k, d, residual, direct_store, programmatic_launch)
@@ -136,7 +136,7 @@ def _dense(
     producer, consumer = REGISTERS[shape.groups] if shape.ctas_per_sm == 1 else (None, None)
     load_warps = 4 if shape.ctas_per_sm == 1 else 2
     math = Role(name="math", warps=4 * shape.groups, registers=consumer, body=body)
-    load = Role(name="load", warps=load_warps, registers=producer, body=TmaLoad(fills="ab"))
+    load = Role(name="load", warps=load_warps, registers=producer, body=TmaLoad(fills=("ab",)))
     return KernelSpec(
         name=f"{name}{''.join(marks)}_{shape.label}",
         arch=Arch.SM90,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=96)]
 """An identifier that is legal in Python, CUDA and file names alike."""
@@ -17,6 +17,16 @@ class Node(BaseModel):
     """Immutable data with no unknown fields and no coercion."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A field that was left at its default is not written, so that a new one changes no stored spec."""
+        fields = type(self).model_fields
+        return {
+            name: value
+            for name, value in handler(self).items()
+            if name == "kind" or fields[name].is_required() or getattr(self, name) != fields[name].default
+        }
 
     def to_json(self) -> str:
         """Indented JSON with a final newline; ``from_json`` gives an equal node back."""

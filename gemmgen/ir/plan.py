@@ -75,7 +75,7 @@ class RolePlan(Node):
 
     name: Name
     kind: Literal["tma_load", "wgmma"]
-    ring: Name
+    rings: tuple[Name, ...]
     first_warp: int
     warps: int
     registers: int | None

@@ -30,11 +30,18 @@ class BlockScale(Node):
     b: Name
 
 
+Rings = Annotated[tuple[Name, ...], Field(min_length=1)]
+
+
 class TmaLoad(Node):
     """Producer: one thread copies boxes by TMA; lanes copy what TMA cannot (scales with an odd pitch)."""
 
     kind: Literal["tma_load"] = "tma_load"
-    fills: Name
+    fills: Rings
+
+    @property
+    def drains(self) -> tuple[str, ...]:
+        return ()
 
 
 class Wgmma(Node):
@@ -46,12 +53,22 @@ class Wgmma(Node):
     """
 
     kind: Literal["wgmma"] = "wgmma"
-    drains: Name
+    drains: Rings
     a: Name = "a"
     b: Name = "b"
     promote: BlockScale | None = None
     width: Annotated[int, Field(ge=8, le=256, multiple_of=8)] | None = None
     unroll: Annotated[int, Field(ge=1, le=16)] = 1
+
+    @property
+    def fills(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """What it reads from the rings it drains."""
+        scales = (self.promote.a, self.promote.b) if self.promote else ()
+        return (self.a, self.b, *scales)
 
 
 Body = Annotated[TmaLoad | Wgmma, Field(discriminator="kind")]

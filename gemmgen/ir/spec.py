@@ -61,7 +61,7 @@ class KernelSpec(Node):
 
     @model_validator(mode="after")
     def _check(self) -> KernelSpec:
-        for check in (_names_are_unique, _roles_are_complete, _rings_are_joined, _operands_are_used, _chain_is_typed):
+        for check in CHECKS:
             check(self)
         return self
 
@@ -97,23 +97,33 @@ def _roles_are_complete(spec: KernelSpec) -> None:
 
 
 def _rings_are_joined(spec: KernelSpec) -> None:
-    filled, drained = spec.load.body, spec.math.body
-    assert isinstance(filled, TmaLoad) and isinstance(drained, Wgmma)
-    if filled.fills != drained.drains:
-        raise ValueError(
-            f"role {spec.load.name!r} fills ring {filled.fills!r} but role {spec.math.name!r} drains "
-            f"{drained.drains!r}; they must name the same ring"
-        )
-    ring = spec.ring(filled.fills)
-    needed = [drained.a, drained.b]
-    if drained.promote is not None:
-        needed += [drained.promote.a, drained.promote.b]
-    missing = [name for name in needed if name not in ring.holds]
-    if missing:
-        raise ValueError(f"ring {ring.name!r} holds {ring.holds}, but role {spec.math.name!r} needs {missing} from it")
+    for role in spec.roles:
+        for name in (*role.body.fills, *role.body.drains):
+            spec.ring(name)
     for ring in spec.rings:
         for name in ring.holds:
             spec.operand(name)
+        if ring.turns != "store":
+            _ring_is_joined(spec, ring)
+
+
+def _ring_is_joined(spec: KernelSpec, ring: Ring) -> None:
+    fillers = [role.name for role in spec.roles if ring.name in role.body.fills]
+    drainers = [role.name for role in spec.roles if ring.name in role.body.drains]
+    if len(fillers) != 1 or not drainers:
+        raise ValueError(
+            f"ring {ring.name!r} is filled by {fillers or 'no role'} and drained by {drainers or 'no role'}; "
+            "one role fills a ring and at least one drains it"
+        )
+
+
+def _multiplier_is_fed(spec: KernelSpec) -> None:
+    body = spec.math.body
+    assert isinstance(body, Wgmma)
+    held = [name for ring in body.drains for name in spec.ring(ring).holds]
+    missing = [name for name in body.operands if name not in held]
+    if missing:
+        raise ValueError(f"role {spec.math.name!r} needs {missing} from the rings it drains, which hold {held}")
 
 
 def _operands_are_used(spec: KernelSpec) -> None:
@@ -166,3 +176,14 @@ def _step_operands_fit(spec: KernelSpec, step: Step, where: str) -> None:
                 raise ValueError(
                     f"{where}: ring {ring.name!r} must have turns='store' and hold ({step.to!r},) to stage this store"
                 )
+
+
+CHECKS = (
+    _names_are_unique,
+    _roles_are_complete,
+    _rings_are_joined,
+    _multiplier_is_fed,
+    _operands_are_used,
+    _chain_is_typed,
+)
+"""In this order: a later check relies on what an earlier one made sure of."""

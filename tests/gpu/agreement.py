@@ -61,7 +61,7 @@ def laid_out(operand: Operand, tensor: torch.Tensor) -> torch.Tensor:
     flip = operand.inner != operand.box[-1]
     plain = tensor.T if flip else tensor
     pad = -plain.shape[1] % (16 // plain.element_size())
-    wide = torch.empty(plain.shape[0], plain.shape[1] + pad, dtype=plain.dtype)
+    wide = torch.empty(plain.shape[0], plain.shape[1] + pad, dtype=plain.dtype, device=plain.device)
     wide[:, : plain.shape[1]] = plain
     view = wide[:, : plain.shape[1]]
     return view.T if flip else view
@@ -87,7 +87,7 @@ def on_gpu(spec: KernelSpec) -> torch.Tensor:
     tensors = {}
     for operand in spec.operands:
         if operand.name != spec.output.name:
-            tensors[operand.name] = laid_out(operand, inputs(spec)[operand.name]).cuda()
+            tensors[operand.name] = laid_out(operand, inputs(spec)[operand.name].cuda())
     d = empty_output(spec, "cuda")
     gemmgen.op(spec)(**tensors, d=d)
     return d.cpu()

@@ -57,7 +57,7 @@ def specs(draw: st.DrawFn) -> KernelSpec:
     if staged:
         rings.append(Ring(name="cd", slots=draw(st.integers(1, 4)), holds=("d",), turns="store"))
     body = Wgmma(
-        drains="ab",
+        drains=("ab",),
         promote=BlockScale(a="sfa", b="sfb") if scaled else None,
         width=draw(st.none() | st.integers(1, 32).map(lambda i: 8 * i)),
         unroll=draw(st.integers(1, 16)),
@@ -70,7 +70,7 @@ def specs(draw: st.DrawFn) -> KernelSpec:
         operands=(*operands, *extra, Operand(name="d", dtype=d, box=("m", "n"))),
         rings=tuple(rings),
         roles=(
-            Role(name="load", warps=draw(st.integers(1, 32)), body=TmaLoad(fills="ab")),
+            Role(name="load", warps=draw(st.integers(1, 32)), body=TmaLoad(fills=("ab",))),
             Role(name="math", warps=draw(st.integers(1, 32)), registers=draw(st.none() | st.just(232)), body=body),
         ),
         epilogue=(*steps, Cast(to=d), Store(to="d", through="cd" if staged else None)),

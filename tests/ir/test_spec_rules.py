@@ -66,16 +66,16 @@ RULES: dict[str, tuple[dict[str, Any], str]] = {
         "has 2 roles with body Wgmma; it needs exactly 1",
     ),
     "rings apart": (
-        {"roles": (LOAD.replace(body=TmaLoad(fills="cd")), MATH)},
-        "role 'load' fills ring 'cd' but role 'math' drains 'ab'; they must name the same ring",
+        {"roles": (LOAD.replace(body=TmaLoad(fills=("cd",))), MATH)},
+        "ring 'ab' is filled by no role and drained by ['math']; one role fills a ring and at least one drains it",
     ),
     "ring unknown": (
-        {"roles": (LOAD.replace(body=TmaLoad(fills="xy")), math(drains="xy"))},
+        {"roles": (LOAD.replace(body=TmaLoad(fills=("xy",))), math(drains=("xy",)))},
         "names ring 'xy', which it does not define; it defines 'ab', 'cd'",
     ),
     "ring lacks an operand": (
         {"rings": (AB.replace(holds=("a", "b", "sfa")), CD)},
-        "role 'math' needs ['sfb'] from it",
+        "role 'math' needs ['sfb'] from the rings it drains, which hold ['a', 'b', 'sfa']",
     ),
     "ring holds an unknown operand": (
         {"rings": (AB.replace(holds=(*AB.holds, "z")), CD)},
@@ -153,8 +153,8 @@ NODES: dict[str, tuple[Callable[[], object], str]] = {
     "tile.k": (lambda: Tile(m=64, n=8, k=1024), "less than or equal to 512"),
     "cluster": (lambda: Cluster(m=4), "less than or equal to 2"),
     "raster": (lambda: Persistent(raster_group=0), "greater than or equal to 1"),
-    "width": (lambda: Wgmma(drains="ab", width=12), "multiple of 8"),
-    "unroll": (lambda: Wgmma(drains="ab", unroll=17), "less than or equal to 16"),
+    "width": (lambda: Wgmma(drains=("ab",), width=12), "multiple of 8"),
+    "unroll": (lambda: Wgmma(drains=("ab",), unroll=17), "less than or equal to 16"),
 }
 
 
