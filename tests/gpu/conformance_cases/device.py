@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Sequence
 from functools import cache
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from .case import Array, Case, In, Out
@@ -89,6 +92,37 @@ class Device:
             value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = case.cluster
             config.attrs, config.numAttrs = [attribute], 1
         return config
+
+
+def versions() -> dict[str, str]:
+    """The card and the software that compiled for it and ran on it, without a context on it."""
+    from cuda.bindings import driver, nvrtc
+
+    driver.cuInit(0)
+    _, device = driver.cuDeviceGet(0)
+    _, name = driver.cuDeviceGetName(64, device)
+    _, cuda = driver.cuDriverGetVersion()
+    _, major, minor = nvrtc.nvrtcVersion()
+    return {
+        "card": name.decode().rstrip("\0"),
+        "driver": _driver_version(),
+        "CUDA": f"{cuda // 1000}.{cuda % 1000 // 10}",
+        "torch": _package_version("torch"),
+        "NVRTC": f"{major}.{minor}",
+    }
+
+
+def _driver_version() -> str:
+    path = Path("/proc/driver/nvidia/version")
+    found = re.search(r"\b\d+\.\d+(\.\d+)?\b", path.read_text()) if path.exists() else None
+    return found.group(0) if found else "unknown"
+
+
+def _package_version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "absent"
 
 
 def encode_tensor_map(
