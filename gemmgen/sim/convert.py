@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import formats
-from .elementwise import copy_call, destination, value_call
+from .elementwise import destination, row_copy, row_expression, value_call
 from .errors import UnknownInstruction
 from .floats import flush, round_directed, saturate
 from .packed import narrow, widen
 from .registry import Bind, Call, Mods, instruction
 from .types import DTYPES, LANES, Array, Instr, Mask, Reg, bits_of, dtype_of
-from .values import UNSIGNED
+from .values import BITS, UNSIGNED
 
 if TYPE_CHECKING:
     from .warp import Warp
@@ -77,12 +77,14 @@ def _to_tf32(instr: Instr, mode: str, satfinite: bool, relu: bool) -> Bind:
 def _elementwise(instr: Instr, source: str, target: str, convert: Callable[[Array], Array]) -> Bind:
     """One register in, one out; a destination register wider than the type is extended."""
 
-    def bind(warp: Warp, mask: Mask | None) -> Call:
-        row = warp.src(instr.operands[1], source)
-        out = _wide_destination(warp, instr.operands[0], target)
-        return value_call(out, mask, lambda: convert(row))
+    return row_expression(_wide_target(instr.operands[0], target), [(instr.operands[1], source)], convert)
 
-    return bind
+
+def _wide_target(operand: Any, dtype: str) -> tuple[Any, str]:
+    """The target with the type it is written under."""
+    if isinstance(operand, Reg) and operand.kind in UNSIGNED and int(operand.kind) > BITS[dtype]:
+        return operand, ("s" if dtype.startswith("s") else "u") + operand.kind
+    return operand, dtype
 
 
 def _wide_destination(warp: Warp, operand: Any, dtype: str) -> Array:
@@ -99,15 +101,11 @@ def _wide_destination(warp: Warp, operand: Any, dtype: str) -> Array:
 def _integer_move(instr: Instr, target: str, source: str) -> Bind:
     """Integer to integer: truncate, or extend by the source's sign."""
 
-    def bind(warp: Warp, mask: Mask | None) -> Call:
-        row = warp.src(instr.operands[1], dtype_of(source))
-        out = _wide_destination(warp, instr.operands[0], dtype_of(target))
-        if bits_of(target) < 8 * out.dtype.itemsize or row.dtype.itemsize > out.dtype.itemsize:
-            narrow_type = DTYPES[dtype_of(target)]
-            return value_call(out, mask, lambda: row.astype(narrow_type))
-        return copy_call(out, row, mask)
-
-    return bind
+    wide = _wide_target(instr.operands[0], dtype_of(target))
+    if bits_of(target) < BITS[wide[1]] or bits_of(source) > BITS[wide[1]]:
+        narrow_type = DTYPES[dtype_of(target)]
+        return row_expression(wide, [(instr.operands[1], dtype_of(source))], lambda row: row.astype(narrow_type), True)
+    return row_copy(wide, (instr.operands[1], dtype_of(source)))
 
 
 def _scalar(target: str, source: str, mode: str, ftz: bool, sat: bool, relu: bool) -> Callable[[Array], Array] | None:
@@ -201,31 +199,28 @@ def _half_pair(instr: Instr, target: str, mode: str, satfinite: bool, relu: bool
     def convert(x: Array) -> Array:
         return encode(formats.relu(x) if relu else x, mode or "rn", satfinite).astype(np.uint32)
 
-    def bind(warp: Warp, mask: Mask | None) -> Call:
-        out = destination(warp, instr.operands[0], "u32")
-        high, low = (warp.src(op, "f32") for op in instr.operands[1:3])
-        if target == "bf16x2" and mode in ("rn", "") and not satfinite and not relu:
-            return _fast_bf16_pair(out, high, low, mask)
-        return value_call(out, mask, lambda: convert(high) << np.uint32(16) | convert(low))
-
-    return bind
+    target_row, high, low = instr.operands
+    sources = [(high, "f32"), (low, "f32")]
+    if target == "bf16x2" and mode in ("rn", "") and not satfinite and not relu:
+        return row_expression((target_row, "u32"), sources, _bf16_pair, batch=True)
+    shift = np.uint32(16)
+    return row_expression((target_row, "u32"), sources, lambda high, low: convert(high) << shift | convert(low))
 
 
-def _fast_bf16_pair(out: Array, high: Array, low: Array, mask: Mask | None) -> Call:
-    """Both halves rounded at once on integer bits; NaN takes the general way."""
-    pair = np.empty((2, LANES), np.float32)
-    bits = pair.view(np.uint32)
+_HALF, _ONE, _SIXTEEN, _UPPER = np.uint32(0x7FFF), np.uint32(1), np.uint32(16), np.uint32(0xFFFF0000)
 
-    def call() -> None:
-        pair[0], pair[1] = low, high
-        if np.isnan(pair).any():
-            codes = formats.encode_bf16(pair).astype(np.uint32)
-        else:
-            codes = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-        result = codes[0] | codes[1] << np.uint32(16)
-        np.copyto(out, result) if mask is None else np.copyto(out, result, where=mask)
 
-    return call
+def _bf16_pair(high: Array, low: Array) -> Array:
+    """Both halves rounded on integer bits; NaN takes the general way."""
+    total: Array = high + low  # NaN if either is (or the infinities differ)
+    if np.isnan(total).any():
+        codes = [formats.encode_bf16(np.ascontiguousarray(x)).astype(np.uint32) for x in (high, low)]
+        return codes[0] << _SIXTEEN | codes[1]
+    upper, lower = high.view(np.uint32), low.view(np.uint32)
+    upper = upper + _HALF + (upper >> _SIXTEEN & _ONE)
+    lower = lower + _HALF + (lower >> _SIXTEEN & _ONE)
+    result: Array = upper & _UPPER | lower >> _SIXTEEN
+    return result
 
 
 def _narrow_pair(instr: Instr, target: str, source: str, mode: str, satfinite: bool, relu: bool) -> Bind:

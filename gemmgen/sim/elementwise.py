@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .registry import Bind, Call
+from .registry import Call
+from .rowop import RowOp
 from .types import DTYPES, LANES, Array, Mask, Not, Reg, Void
 
 if TYPE_CHECKING:
@@ -55,26 +56,50 @@ def value_call(out: Array, mask: Mask | None, compute: Callable[[], Array]) -> C
     return lambda: np.copyto(out, compute(), "unsafe", mask)
 
 
-def simple(ufunc: Any, operands: list[Any], dtype: str, out_dtype: str = "", widen: bool = False) -> Bind:
+def simple(ufunc: Any, operands: list[Any], dtype: str, out_dtype: str = "", widen: bool = False) -> RowOp:
     """dst, sources... through one ufunc of one type; widen computes in the destination's type."""
-    kwargs = {"dtype": DTYPES[out_dtype]} if widen else {}
-
-    def bind(warp: Warp, mask: Mask | None) -> Call:
-        out = destination(warp, operands[0], out_dtype or dtype)
-        return ufunc_call(ufunc, tuple(warp.src(op, dtype) for op in operands[1:]), out, mask, **kwargs)
-
-    return bind
+    out_type = out_dtype or dtype
+    sources = [(operand, dtype) for operand in operands[1:]]
+    return RowOp(ufunc, (operands[0], out_type), sources, dtype=DTYPES[out_type] if widen else None)
 
 
-def expression(operands: list[Any], dtype: str, compute: Callable[..., Array], out_dtype: str = "") -> Bind:
-    """dst, sources... through a Python function of rows."""
+def expression(
+    operands: list[Any], dtype: str, compute: Callable[..., Array], out_dtype: str = "", batch: bool = False
+) -> RowOp:
+    """dst, sources... through a Python function of rows; batch says that it does not care about their shape."""
+    return row_expression((operands[0], out_dtype or dtype), [(op, dtype) for op in operands[1:]], compute, batch)
 
-    def bind(warp: Warp, mask: Mask | None) -> Call:
-        out = destination(warp, operands[0], out_dtype or dtype)
-        args = [warp.src(op, dtype) for op in operands[1:]]
-        return value_call(out, mask, lambda: compute(*args))
 
-    return bind
+def row_expression(
+    target: tuple[Any, str], sources: list[tuple[Any, str]], compute: Callable[..., Array], batch: bool = False
+) -> RowOp:
+    """The same with a type for every operand."""
+    copyto = np.copyto
+
+    def run(out: Array, mask: Mask | None, *rows: Array) -> None:
+        if mask is None:
+            copyto(out, compute(*rows), "unsafe")
+        else:
+            copyto(out, compute(*rows), "unsafe", mask)
+
+    return RowOp(run, target, sources, batch=compute if batch else None)
+
+
+def row_copy(target: tuple[Any, str], source: tuple[Any, str]) -> RowOp:
+    """A move of bits or values between rows."""
+    return RowOp(copy_row, target, [source], batch=_same)
+
+
+def copy_row(out: Array, mask: Mask | None, row: Array) -> None:
+    """out = row where the mask is set."""
+    if mask is None:
+        np.copyto(out, row, "unsafe")
+    else:
+        np.copyto(out, row, "unsafe", mask)
+
+
+def _same(row: Array) -> Array:
+    return row
 
 
 def predicate(warp: Warp, operand: Any) -> tuple[Array, bool]:

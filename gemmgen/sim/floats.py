@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .elementwise import NONE_SET, assign, destination, expression, simple
+from .elementwise import NONE_SET, assign, expression, simple
 from .errors import UnknownInstruction
-from .registry import Bind, Call, Mods
+from .registry import Bind, Mods
+from .rowop import RowOp
 from .types import LANES, Array, Instr, Mask, dtype_of
 
 if TYPE_CHECKING:
-    from .warp import Warp
+    pass
 
 ROUNDINGS = ("rn", "rz", "rm", "rp")
 _BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
@@ -140,27 +141,32 @@ def _fast_fma(instr: Instr) -> Bind:
     copyto, multiply, add, bit_and, equal = np.copyto, np.multiply, np.add, np.bitwise_and, np.equal
     bits = _T1.view(np.uint64)
 
-    def bind(warp: Warp, mask: Mask | None) -> Call:
-        out = destination(warp, instr.operands[0], "f32")
-        a, b, c = (warp.src(op, "f32") for op in instr.operands[1:4])
+    def run(out: Array, mask: Mask | None, a: Array, b: Array, c: Array) -> None:
+        copyto(_T0, a)
+        copyto(_T1, b)
+        multiply(_T0, _T1, _T0)
+        add(_T0, c, _T1)
+        bit_and(bits, _LOW_ROW, _U)
+        equal(_U, _TIE_ROW, _B)
+        if _B.tobytes() != NONE_SET:
+            assign(out, fma_f32(a, b, c), mask)
+        elif mask is None:
+            copyto(out, _T1, "unsafe")
+        else:
+            copyto(out, _T1, "unsafe", mask)
 
-        def call() -> None:
-            copyto(_T0, a)
-            copyto(_T1, b)
-            multiply(_T0, _T1, _T0)
-            add(_T0, c, _T1)
-            bit_and(bits, _LOW_ROW, _U)
-            equal(_U, _TIE_ROW, _B)
-            if _B.tobytes() != NONE_SET:
-                assign(out, fma_f32(a, b, c), mask)
-            elif mask is None:
-                copyto(out, _T1, "unsafe")
-            else:
-                copyto(out, _T1, "unsafe", mask)
+    target, *sources = instr.operands
+    return RowOp(run, (target, "f32"), [(op, "f32") for op in sources], batch=fma_batch)
 
-        return call
 
-    return bind
+def fma_batch(a: Array, b: Array, c: Array) -> Array:
+    """fma.rn.f32 of stacked rows, as float64 that rounds to the right float32."""
+    product = a.astype(np.float64) * b
+    total = product + c
+    tie = (total.view(np.uint64) & _LOW) == _TIE
+    if tie.any():
+        return nearest(total, two_sum_error(product, c.astype(np.float64), total))
+    return total
 
 
 def float_minmax(instr: Instr, mods: Mods, ptx_type: str) -> Bind:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .elementwise import assign, destination, expression, simple, value_call
+from .elementwise import assign, destination, expression, row_expression, simple, value_call
 from .floats import float_binary, float_minmax, float_unary, fused_multiply_add
 from .registry import Bind, Call, Mods, instruction
 from .types import DTYPES, Array, Instr, Mask, bits_of, dtype_of
@@ -121,6 +121,17 @@ def mad(instr: Instr) -> Bind:
     narrow = dtype_of(ptx_type)
     out_type = _wide(ptx_type) if part == "wide" else narrow
 
+    if not carry:
+        wide_type = DTYPES[out_type]
+
+        def compute(a: Array, b: Array, c: Array) -> Array:
+            product = multiply_high(a, b, ptx_type) if part == "hi" else np.multiply(a, b, dtype=wide_type)
+            result: Array = product + c
+            return result
+
+        target, first, second, third = instr.operands
+        return row_expression((target, out_type), [(first, narrow), (second, narrow), (third, out_type)], compute)
+
     def bind(warp: Warp, mask: Mask | None) -> Call:
         out = destination(warp, instr.operands[0], out_type)
         a, b = (warp.src(op, narrow) for op in instr.operands[1:3])
@@ -132,9 +143,7 @@ def mad(instr: Instr) -> Bind:
             result: Array = np.multiply(a, b, dtype=DTYPES[out_type])
             return result
 
-        if carry:
-            return lambda: _mad_carry(warp, out, product(), c, mask)
-        return value_call(out, mask, lambda: product() + c)
+        return lambda: _mad_carry(warp, out, product(), c, mask)
 
     return bind
 

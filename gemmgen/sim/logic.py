@@ -8,11 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .elementwise import assign, copy_call, destination, expression, predicate, simple, ufunc_call, value_call
+from .elementwise import (
+    assign,
+    copy_call,
+    destination,
+    expression,
+    predicate,
+    row_copy,
+    row_expression,
+    simple,
+    ufunc_call,
+    value_call,
+)
 from .errors import UnknownInstruction
 from .memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 from .registry import Bind, Call, Mods, instruction
-from .types import LANES, Array, Instr, Mask, Not, Pair, Special, Vec, Void, bits_of, dtype_of
+from .types import LANES, Array, Imm, Instr, Mask, Not, Pair, Reg, Special, Vec, Void, bits_of, dtype_of
+from .values import literal
 
 if TYPE_CHECKING:
     from .warp import Warp
@@ -34,6 +46,10 @@ def mov(instr: Instr) -> Bind:
     if isinstance(source, Special) and source.name in _CLOCKS:
         return _clock(target, source.name, dtype)
     literal_type = dtype_of(ptx_type)
+    if dtype not in ("p", "b128") and isinstance(source, Reg | Imm):
+        return row_copy((target, dtype), (_as_bits(source, literal_type), dtype))
+    if dtype == "p":
+        return row_copy((target, "p"), (source, "p"))
 
     def bind(warp: Warp, mask: Mask | None) -> Call:
         out = destination(warp, target, dtype)
@@ -43,6 +59,14 @@ def mov(instr: Instr) -> Bind:
         return copy_call(out, row, mask)
 
     return bind
+
+
+def _as_bits(source: Any, literal_type: str) -> Any:
+    """A literal as the integer of its bits, so that moves copy bits."""
+    if not isinstance(source, Imm):
+        return source
+    row = literal(source, literal_type)
+    return Imm(int(row.view(f"u{row.dtype.itemsize}")[0]))
 
 
 def _clock(target: Any, name: str, dtype: str) -> Bind:
@@ -212,15 +236,17 @@ def shift(instr: Instr) -> Bind:
     dtype = dtype_of(ptx_type)
     ufunc = np.left_shift if instr.base == "shl" else np.right_shift
 
-    def bind(warp: Warp, mask: Mask | None) -> Call:
-        out, a = destination(warp, instr.operands[0], dtype), warp.src(instr.operands[1], dtype)
-        amount = warp.src(instr.operands[2], "u32")
-        if not amount.flags.writeable:  # an immediate: clamp once, in the type of the value
-            fixed = np.minimum(amount, bits_of(ptx_type)).astype(a.dtype)
-            return ufunc_call(ufunc, (a, fixed), out, mask)
-        return value_call(out, mask, lambda: ufunc(a, np.minimum(amount, bits_of(ptx_type)).astype(a.dtype)))
+    amount = instr.operands[2]
+    if isinstance(amount, Imm):  # clamp once, in the type of the value
+        fixed = Imm(min(amount.value & 0xFFFFFFFF, bits_of(ptx_type)))
+        return simple(ufunc, [*instr.operands[:2], fixed], dtype)
+    widest = bits_of(ptx_type)
 
-    return bind
+    def compute(a: Array, count: Array) -> Array:
+        result: Array = ufunc(a, np.minimum(count, widest).astype(a.dtype))
+        return result
+
+    return row_expression((instr.operands[0], dtype), [(instr.operands[1], dtype), (amount, "u32")], compute)
 
 
 @instruction("shf")
@@ -383,15 +409,10 @@ def selp(instr: Instr) -> Bind:
     mods.done()
     dtype = dtype_of(ptx_type)
 
-    def bind(warp: Warp, mask: Mask | None) -> Call:
-        out = destination(warp, instr.operands[0], dtype)
-        a, b = (warp.src(op, dtype) for op in instr.operands[1:3])
-        chosen, negated = predicate(warp, instr.operands[3])
-        if negated:
-            a, b = b, a
-        return value_call(out, mask, lambda: np.where(chosen, a, b))
-
-    return bind
+    target, a, b, chosen = instr.operands
+    if isinstance(chosen, Not):
+        a, b, chosen = b, a, chosen.reg
+    return row_expression((target, dtype), [(chosen, "p"), (a, dtype), (b, dtype)], np.where, batch=True)
 
 
 @instruction("slct")

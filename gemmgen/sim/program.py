@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .blocks import BlockCode, compile_block
 from .errors import Fault, UnknownInstruction
 from .memory import PARAM_WINDOW, SHARED_START, Block
 from .parse import Entry, Variable
@@ -34,6 +35,22 @@ class Program:
         self.local_offsets: dict[str, int] = {}
         self.dynamic_start = self._lay_out()
         self.params = Block("kernel parameters", PARAM_WINDOW, np.zeros(0, np.uint8))
+        self.code_names: dict[str, Any] = {}
+        self.extras: list[tuple[Any, str]] = []  # operands that differ by warp and are neither registers nor literals
+        self._codes: dict[tuple[int, bool], BlockCode] = {}
+
+    def block(self, pc: int, full: bool) -> BlockCode:
+        """The compiled block that starts at pc."""
+        found = self._codes.get((pc, full))
+        if found is None:
+            found = self._codes[pc, full] = compile_block(self, pc, full)
+        return found
+
+    def extra(self, operand: Any, dtype: str) -> int:
+        """Number of a per-warp operand row."""
+        if (operand, dtype) not in self.extras:
+            self.extras.append((operand, dtype))
+        return self.extras.index((operand, dtype))
 
     def _lay_out(self) -> int:
         shared, local, dynamic_align, dynamic = SHARED_START, 0, 16, []

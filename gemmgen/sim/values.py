@@ -11,8 +11,8 @@ import numpy as np
 from .errors import UnknownInstruction
 from .types import DTYPES, LANES, Array, Imm, Reg
 
-_KIND_OF = {"p": "p", "u16": "16", "s16": "16", "f16": "16", "u32": "32", "s32": "32", "f32": "32"}
-_KIND_OF |= {"u64": "64", "s64": "64", "f64": "64"}
+KIND_OF = {"p": "p", "u16": "16", "s16": "16", "f16": "16", "u32": "32", "s32": "32", "f32": "32"}
+KIND_OF |= {"u64": "64", "s64": "64", "f64": "64"}
 UNSIGNED = {"16": "u16", "32": "u32", "64": "u64"}
 BITS = {
     "p": 1,
@@ -43,13 +43,15 @@ class Registers:
         }
         self.rows: dict[str, list[Array]] = {
             dtype: list(self.files[kind].view(DTYPES[dtype])) if len(self.files[kind]) else []
-            for dtype, kind in _KIND_OF.items()
+            for dtype, kind in KIND_OF.items()
         }
         self.rows["b128"] = list(self.files["128"])
+        self.tables: dict[str, Any] = dict(self.rows)  # what block functions see: rows by type, whole files as `type_`
+        self.tables.update({f"{dtype}_": self.files[kind].view(DTYPES[dtype]) for dtype, kind in KIND_OF.items()})
 
     def row(self, register: Reg, dtype: str) -> Array:
         """The register's lanes as dtype; a narrower type reads the low bits."""
-        if _KIND_OF.get(dtype) == register.kind:
+        if KIND_OF.get(dtype) == register.kind:
             return self.rows[dtype][register.index]
         if dtype == "b128" and register.kind == "128":
             return self.rows[dtype][register.index]

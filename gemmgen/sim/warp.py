@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .blocks import BlockCode, site_of
 from .errors import Fault, OutOfBounds, SimulationError
-from .registry import CONTROL, SYNC, Call, meaning
+from .registry import CONTROL, Call, meaning
 from .types import DTYPES, LANES, Array, Instr, Mask, Reg
 from .values import Registers
 
@@ -59,12 +60,11 @@ class Group:
 
 @dataclass
 class Block:
-    """Bound straight-line code and the control call that ends it."""
+    """Straight-line code bound to a warp, and the control call that ends it."""
 
-    calls: list[Call]
-    sites: list[Instr]
+    run: Call
+    code: BlockCode
     control: Callable[[], int]
-    control_site: Instr
     count: int
 
 
@@ -115,6 +115,7 @@ class Warp:
         self.spin: dict[int, Spin] = {}
         self.out = Outstanding()
         self.executed = 0
+        self.extras: list[Array] = []
         self.carry = np.zeros(LANES, np.uint64)
         self.local: Any = None
         self.fence_rows: Any = None
@@ -269,30 +270,24 @@ class Warp:
 
     def _run_group(self, table: list[Block | None], full: bool, pc: int, limit: int) -> int:
         alone = len(self.groups) == 1
-        call: Any = None
         block = None
         try:
             while True:
                 block = table[pc] or self._bind(table, pc, full)
-                for call in block.calls:
-                    call()
+                block.run()
                 self.executed += block.count
-                call = None
                 pc = block.control()
                 if pc < 0 or not alone or self.executed >= limit:
                     return pc
         except SimulationError as error:
-            raise self._located(error, block, call) from error
+            raise self._located(error, block) from error
         except (ValueError, IndexError) as error:
-            raise self._located(_as_simulation_error(error), block, call) from error
+            raise self._located(_as_simulation_error(error), block) from error
 
-    def _located(self, error: SimulationError, block: Block | None, call: Any) -> SimulationError:
+    def _located(self, error: SimulationError, block: Block | None) -> SimulationError:
         if block is None or getattr(error, "located", False):
             return error
-        site = block.control_site
-        for index, candidate in enumerate(block.calls):
-            if candidate is call:
-                site = block.sites[index]
+        site = site_of(block.code, error) or block.code.end
         located = type(error)(f"{self.where()}: {self.cta.program.place(site)}: {error}")
         located.located = True  # type: ignore[attr-defined]
         return located
@@ -338,41 +333,32 @@ class Warp:
     # binding
 
     def _bind(self, table: list[Block | None], pc: int, full: bool) -> Block:
-        program = self.cta.program
-        calls: list[Call] = []
-        sites: list[Instr] = []
-        at = pc
-        while True:
-            if at >= len(program.entry.instrs):
-                raise SimulationError("execution ran past the end of the entry; a ret is missing")
-            instr = program.entry.instrs[at]
-            kind = meaning(instr).kind
-            if kind == CONTROL or (kind == SYNC and not full) or (at > pc and at in program.entry.targets):
-                break
-            self._bind_data(instr, full, calls, sites)
-            at += 1
-        control, inside = self._bind_end(instr, at, full, pc, calls, sites)
-        block = Block(calls, sites, control, instr, at - pc + inside)
-        table[pc] = block
+        code = self.cta.program.block(pc, full)
+        calls = [self._bound(instr, full) for instr in code.closures]
+        for operand, dtype in self.cta.program.extras[len(self.extras) :]:
+            self.extras.append(self.src(operand, dtype))
+        run = partial(code.function, self.registers.tables, calls, self.extras, self.mask)
+        block = table[pc] = Block(run, code, self._bind_end(code, full), code.count)
         return block
 
-    def _bind_end(
-        self, instr: Instr, at: int, full: bool, pc: int, calls: list[Call], sites: list[Instr]
-    ) -> tuple[Callable[[], int], int]:
-        kind = meaning(instr).kind
-        if at > pc and at in self.cta.program.entry.targets:
-            return lambda: at, 0
+    def _bind_end(self, code: BlockCode, full: bool) -> Callable[[], int]:
+        instr = code.end
+        if code.falls_through:
+            return lambda: instr.pc
         found = meaning(instr)
-        if kind == CONTROL:
-            mask = self._guarded(instr, full, calls, sites)
-            return self.cta.program.decoded(instr, found)(self, mask), 1
-        before = len(calls)
-        self._bind_data(instr, full, calls, sites)
-        work = calls[before:]
-        del calls[before:], sites[before:]
-        return self._synchronised(instr, work), 1
+        if found.kind != CONTROL:
+            return self._synchronised(instr, self._bound(instr, full))
+        before, mask = self._guarded(instr, full)
+        control = self.cta.program.decoded(instr, found)(self, mask)
+        return control if before is None else _in_turn(before, control)
 
-    def _synchronised(self, instr: Instr, work: list[Call]) -> Callable[[], int]:
+    def _bound(self, instr: Instr, full: bool) -> Call:
+        """An instruction bound on its own."""
+        before, mask = self._guarded(instr, full)
+        call = self.cta.program.decoded(instr, meaning(instr))(self, mask)
+        return call if before is None else _in_turn(before, call)
+
+    def _synchronised(self, instr: Instr, work: Call) -> Callable[[], int]:
         """A `.sync` instruction in diverged code: runs once every lane it needs is there."""
         needed = self.cta.program.lanes_needed(instr)
 
@@ -380,47 +366,29 @@ class Warp:
             if not self.gather(instr.pc, needed(self)):
                 return self.wait_for_lanes(instr)
             if self.group.bits == FULL and len(self.groups) == 1:
-                self.group.pc = instr.pc
-                self._run_full_once(instr)
-                return self._resume(instr.pc + 1)
-            for call in work:
-                call()
+                self._bound(instr, full=True)()
+            else:
+                work()
             return self._resume(instr.pc + 1)
 
         return control
-
-    def _run_full_once(self, instr: Instr) -> None:
-        calls: list[Call] = []
-        self._bind_data(instr, True, calls, [])
-        for call in calls:
-            call()
 
     def _resume(self, pc: int) -> int:
         self.group.pc = pc
         return REPICK
 
-    def _bind_data(self, instr: Instr, full: bool, calls: list[Call], sites: list[Instr]) -> None:
-        mask = self._guarded(instr, full, calls, sites)
-        calls.append(self.cta.program.decoded(instr, meaning(instr))(self, mask))
-        sites.append(instr)
-
-    def _guarded(self, instr: Instr, full: bool, calls: list[Call], sites: list[Instr]) -> Mask | None:
-        """The lanes an instruction acts on: None for all; a guard may need a call that computes them first."""
+    def _guarded(self, instr: Instr, full: bool) -> tuple[Call | None, Mask | None]:
+        """The lanes an instruction acts on (None for all), and the call that computes them first if it takes one."""
         base = None if full else self.mask
         if instr.guard is None or instr.base in ("bra", "brx"):
-            return base
+            return None, base
         predicate: Mask = self.rows["p"][instr.guard.index]
         if base is None and not instr.negated:
-            return predicate
+            return None, predicate
         scratch = np.empty(LANES, np.bool_)
         if base is None:
-            calls.append(partial(np.logical_not, predicate, scratch))
-        elif instr.negated:
-            calls.append(partial(np.greater, base, predicate, scratch))
-        else:
-            calls.append(partial(np.logical_and, base, predicate, scratch))
-        sites.append(instr)
-        return scratch
+            return partial(np.logical_not, predicate, scratch), scratch
+        return partial(np.greater if instr.negated else np.logical_and, base, predicate, scratch), scratch
 
     # operands
 
@@ -436,6 +404,14 @@ class Warp:
         """The value in the first active lane of an operand that must be uniform."""
         row = self.src(operand, dtype)
         return int(row[0 if mask is None else int(mask.argmax())])
+
+
+def _in_turn(before: Call, call: Call) -> Call:
+    def both() -> Any:
+        before()
+        return call()
+
+    return both
 
 
 def _ranges(bits: int) -> str:
