@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from gemmgen.backends import lower, render
-from gemmgen.ir import KernelSpec, Plan
+from gemmgen.ir import KernelSpec, Plan, RingPlan
 from gemmgen.runtime.kernel_text import KernelText
 
 
@@ -50,10 +50,25 @@ def labels(plan: Plan) -> Any:
     ring = plan.mainloop
     return Labels(
         barriers=[(f"{ring.name}.full", ring.full, ring.slots), (f"{ring.name}.empty", ring.empty, ring.slots)],
-        regions=[
-            (f"{each.name}.{part.operand}", part.offset, part.bytes, part.bytes, each.slots)
-            for each in plan.rings
-            for part in each.parts
-        ],
+        regions=[region for each in plan.rings for region in _regions(plan, each)],
         roles=[(role.name, role.first_warp, role.warps) for role in plan.roles],
     )
+
+
+def _regions(plan: Plan, ring: RingPlan) -> list[tuple[str, int, int, int, int]]:
+    """The slots of a ring as the simulator's labels want them; staging buffers lie warp by warp."""
+    if ring.turns == "k":
+        return [(f"{ring.name}.{part.operand}", part.offset, part.bytes, part.bytes, ring.slots) for part in ring.parts]
+    math = next(role for role in plan.roles if role.kind == "wgmma")
+    (part,) = ring.parts
+    size = part.bytes // math.warps
+    return [
+        (
+            f"{ring.name}.{part.operand}[{slot}] of {math.name} warp",
+            part.offset + slot * size,
+            size,
+            ring.slots * size,
+            math.warps,
+        )
+        for slot in range(ring.slots)
+    ]
