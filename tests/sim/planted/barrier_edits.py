@@ -50,6 +50,16 @@ def empty_wait_tried_once(text: str, plan: Plan) -> str:
     return delete(text, [_following(text, waits(text, plan, "empty")[0], "bra")])
 
 
+@planted("fp8", says=r"ab\.\w+\[\d\]")
+def only_lane_0_waits_for_full(text: str, plan: Plan) -> str:
+    """The other lanes of the warp jump over the wait."""
+    wait = waits(text, plan, "full")[0]
+    back = _following(text, wait, "bra")
+    label = text.rindex("\n$L__BB", 0, wait.start)
+    skip = "{ .reg .pred q; .reg .b32 l; mov.u32 l, %laneid; setp.ne.b32 q, l, 0; @q bra $L__passed; }"
+    return insert(insert(text, back.end, "$L__passed:"), label, skip)
+
+
 @planted("fp8")
 def full_wait_of_the_other_parity(text: str, plan: Plan) -> str:
     return _flip(text, waits(text, plan, "full")[0])
@@ -139,6 +149,13 @@ def every_lane_releases(text: str, plan: Plan) -> str:
     arrive = find(text, "mbarrier.arrive.shared::cta")[0]
     guard = [each for each in find(text, "bra") if each.start < arrive.start][-1]
     return delete(text, [guard])
+
+
+@planted("fp8", says=r"math: ab\.empty\[\d\].*arrive for their warp")
+def warp_not_synchronised_before_its_release(text: str, plan: Plan) -> str:
+    """bar.warp.sync between the lanes that read scales and the lane that releases the slot for all."""
+    arrive = find(text, "mbarrier.arrive.shared::cta")[0]
+    return delete(text, [each for each in find(text, "bar.warp.sync") if each.start < arrive.start][-1:])
 
 
 @planted("bf16_nt", says=r"ab\.full\[\d\]")

@@ -110,7 +110,7 @@ def warp_not_synchronised_before_a_buffer_is_used_again(text: str, plan: Plan) -
     return delete(text, find(text, "bar.warp.sync")[:1])
 
 
-@planted("bf16_nt", says=r"cd\.d\[\d\]")
+@planted("bf16_nt", says=r"cd\.d\[\d\] of math warp\[\d\]")
 def staging_buffer_used_again_unwaited(text: str, plan: Plan) -> str:
     return delete(text, find(text, "cp.async.bulk.wait_group.read", lambda each: each.operands[0] != "0"))
 

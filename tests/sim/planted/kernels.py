@@ -146,7 +146,7 @@ _SUBJECTS = {
     "bf16_nt": Subject(bf16_gemm("nt", _SMALL), m=64, n=192, k=256),
     "bf16_nn_c": Subject(bf16_gemm("nn", _SMALL, residual=True), m=72, n=128, k=256),
     # two atoms along m and along n: the descriptor's leading offset counts
-    "bf16_tn": Subject(bf16_gemm("tn", Shape(64, 128, groups=1, slots=2, unroll=1), d=DType.F32), m=64, n=128, k=192),
+    "bf16_tn": Subject(bf16_gemm("tn", Shape(64, 128, groups=1, slots=2, unroll=1), d=DType.F32), m=64, n=256, k=192),
     "bf16_direct": Subject(bf16_gemm("tt", _SMALL, direct_store=True), m=72, n=65, k=128),
 }
 
