@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from gemmgen.backends.limits import LIMITS, shared_limit
 from gemmgen.ir import KernelSpec, Part, RingPlan, RolePlan
@@ -77,46 +78,60 @@ class Footprint:
     name: str
     parts: tuple[Part, ...]
     slots: int | None
-    full_count: int
-    empty_count: int
-    tx_bytes: int
+    turns: Literal["k", "tile", "store"] = "k"
+    every: int = 1
+    full_count: int = 0
+    ready_count: int = 0
+    empty_count: int = 0
+    tx_bytes: int = 0
+    columns: int = 0
+
+    @property
+    def barrier_bytes(self) -> int:
+        """Barriers of one slot."""
+        kinds = (self.full_count, self.ready_count, self.empty_count)
+        return BARRIER_BYTES * sum(count > 0 for count in kinds)
+
+    def bytes(self, slots: int) -> int:
+        """Data of so many slots."""
+        return align(sum(align(part.bytes * slots, _alignment(part)) for part in self.parts), 128)
 
 
-def place_rings(spec: KernelSpec, mainloop: Footprint, staging: Footprint | None) -> tuple[tuple[RingPlan, ...], int]:
-    """Addresses for the staging ring, then the mainloop ring, then its barriers; and the bytes of it all."""
+def place_rings(spec: KernelSpec, rings: Sequence[Footprint], extra: int = 0) -> tuple[tuple[RingPlan, ...], int]:
+    """Addresses for staging buffers, then the other rings' data, then all barriers, then ``extra`` bytes; and the sum.
+
+    At most one ring leaves its slots open: it gets what the others leave.
+    """
     limit = shared_limit(spec.arch, spec.ctas_per_sm)
-    start = _bytes(staging, staging.slots or 1) if staging else 0
-    slots = mainloop.slots or _deepest(spec, mainloop, limit - start)
-    total = start + _bytes(mainloop, slots) + 2 * BARRIER_BYTES * slots
-    if total > limit:
-        raise ValueError(
-            f"ring {mainloop.name!r} with {slots} slots needs {total} B of shared memory, {spec.arch} has {limit}"
-            f"{f' for each of {spec.ctas_per_sm} CTAs' if spec.ctas_per_sm > 1 else ''}; lower slots or the tile"
-        )
-    parts = _assign(mainloop.parts, slots, start)
-    barriers = start + _bytes(mainloop, slots)
-    rings = [
-        RingPlan(
-            name=mainloop.name,
-            slots=slots,
-            parts=parts,
-            turns="k",
-            full=barriers,
-            full_count=mainloop.full_count,
-            empty=barriers + BARRIER_BYTES * slots,
-            empty_count=mainloop.empty_count,
-            tx_bytes=mainloop.tx_bytes,
-        )
-    ]
-    if staging:
-        staged = _assign(staging.parts, staging.slots or 1, 0)
-        rings.append(RingPlan(name=staging.name, slots=staging.slots or 1, parts=staged, turns="store"))
-    return tuple(rings), total
+    rings = [_with_slots(spec, ring, rings, limit - extra) for ring in rings]
+    order = sorted(rings, key=lambda ring: ring.turns != "store")
+    placed, start = {}, 0
+    for ring in order:
+        slots = ring.slots or 1
+        placed[ring.name] = (_assign(ring.parts, slots, start), slots)
+        start += ring.bytes(slots)
+    plans, column = [], 0
+    for ring in rings:
+        plan = _with_barriers(ring, *placed[ring.name], start)
+        start += ring.barrier_bytes * plan.slots
+        plans.append(plan.replace(column=column, columns=ring.columns) if ring.columns else plan)
+        column += ring.columns * plan.slots
+    if start + extra > limit:
+        _refuse_bytes(spec, rings, start + extra, limit)
+    return tuple(plans), start + extra
+
+
+def _with_slots(spec: KernelSpec, ring: Footprint, rings: Sequence[Footprint], limit: int) -> Footprint:
+    if ring.slots is not None:
+        return ring
+    others = [other for other in rings if other is not ring]
+    taken = sum(other.bytes(other.slots or 1) + other.barrier_bytes * (other.slots or 1) for other in others)
+    return replace(ring, slots=_deepest(spec, ring, limit - taken))
 
 
 def _deepest(spec: KernelSpec, ring: Footprint, room: int) -> int:
     slots = 1
-    while slots < MAX_SLOTS and _bytes(ring, slots + 1) + 2 * BARRIER_BYTES * (slots + 1) <= room:
+    while slots < MAX_SLOTS and ring.bytes(slots + 1) + ring.barrier_bytes * (slots + 1) <= room:
         slots += 1
     if slots < 2:
         slot = sum(part.bytes for part in ring.parts)
@@ -127,8 +142,34 @@ def _deepest(spec: KernelSpec, ring: Footprint, room: int) -> int:
     return slots
 
 
-def _bytes(ring: Footprint, slots: int) -> int:
-    return align(sum(align(part.bytes * slots, _alignment(part)) for part in ring.parts), 128)
+def _with_barriers(ring: Footprint, parts: tuple[Part, ...], slots: int, start: int) -> RingPlan:
+    """Arrays of barriers one behind the other, only those that something arrives at."""
+    at = {}
+    for name, count in (("full", ring.full_count), ("ready", ring.ready_count), ("empty", ring.empty_count)):
+        at[name] = start if count else 0
+        start += BARRIER_BYTES * slots if count else 0
+    return RingPlan(
+        name=ring.name,
+        slots=slots,
+        parts=parts,
+        turns=ring.turns,
+        every=ring.every,
+        full=at["full"],
+        full_count=ring.full_count,
+        ready=at["ready"],
+        ready_count=ring.ready_count,
+        empty=at["empty"],
+        empty_count=ring.empty_count,
+        tx_bytes=ring.tx_bytes,
+    )
+
+
+def _refuse_bytes(spec: KernelSpec, rings: Sequence[Footprint], total: int, limit: int) -> None:
+    largest = max(rings, key=lambda ring: ring.bytes(ring.slots or 1))
+    raise ValueError(
+        f"ring {largest.name!r} with {largest.slots} slots needs {total} B of shared memory, {spec.arch} has {limit}"
+        f"{f' for each of {spec.ctas_per_sm} CTAs' if spec.ctas_per_sm > 1 else ''}; lower slots or the tile"
+    )
 
 
 def _alignment(part: Part) -> int:

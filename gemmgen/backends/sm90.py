@@ -57,7 +57,7 @@ def lower(spec: KernelSpec) -> Plan:
     roles = place_roles(spec)
     mma = _matrix_instruction(spec, roles)
     store = _output_path(spec)
-    rings, shared_bytes = place_rings(spec, _mainloop_ring(spec, roles, mma), _staging_ring(spec, store, roles))
+    rings, shared_bytes = place_rings(spec, [_mainloop_ring(spec, roles, mma), *_staging_ring(spec, store, roles)])
     steps = tuple(_step(spec, step) for step in spec.epilogue)
     return Plan(
         name=spec.name,
@@ -274,9 +274,9 @@ def _scale_part(spec: KernelSpec, mma: MmaPlan, operand: Operand) -> Part:
     )
 
 
-def _staging_ring(spec: KernelSpec, store: StorePlan, roles: tuple[RolePlan, ...]) -> Footprint | None:
+def _staging_ring(spec: KernelSpec, store: StorePlan, roles: tuple[RolePlan, ...]) -> list[Footprint]:
     if store.through is None:
-        return None
+        return []
     warps = next(role.warps for role in roles if role.kind == "wgmma")
     part = Part(
         operand=store.operand,
@@ -286,7 +286,7 @@ def _staging_ring(spec: KernelSpec, store: StorePlan, roles: tuple[RolePlan, ...
         inner_axis="n",
         outer_axis="m",
     )
-    return Footprint(name=store.through, parts=(part,), slots=store.slots, full_count=0, empty_count=0, tx_bytes=0)
+    return [Footprint(name=store.through, parts=(part,), slots=store.slots, turns="store")]
 
 
 # ---------------------------------------------------------------------------------------------- epilogue

@@ -53,12 +53,19 @@ class RingPlan(Node):
     name: Name
     slots: int
     parts: tuple[Part, ...]
-    turns: Literal["k", "store"]
+    turns: Literal["k", "tile", "store"]
+    every: int = 1
     full: int = 0
     full_count: int = 0
+    ready: int = 0
+    ready_count: int = 0
+    """A barrier between filling and draining, for slots that a third role works on in place; count 0 for none."""
     empty: int = 0
     empty_count: int = 0
     tx_bytes: int = 0
+    column: int = 0
+    columns: int = 0
+    """Slot 0's first tensor-memory column and the columns of a slot, for a ring that lives there."""
 
     @property
     def slot_bytes(self) -> int:
@@ -174,5 +181,22 @@ class Plan(Node):
 
     @property
     def mainloop(self) -> RingPlan:
-        """The ring that the multiplying role drains."""
-        return next(ring for ring in self.rings if ring.turns == "k")
+        """The ring that holds the multiplied operands."""
+        return next(ring for ring in self.rings if any(part.operand == self.mma.a for part in ring.parts))
+
+    @property
+    def barriers(self) -> list[tuple[str, int, int]]:
+        """Every array of mbarriers: its name in the spec's words, offset in shared memory, length."""
+        found = []
+        for ring in self.rings:
+            if ring.turns != "store":
+                found.append((f"{ring.name}.full", ring.full, ring.slots))
+                if ring.ready_count:
+                    found.append((f"{ring.name}.ready", ring.ready, ring.slots))
+                found.append((f"{ring.name}.empty", ring.empty, ring.slots))
+        return found
+
+    @property
+    def storing(self) -> RolePlan:
+        """The role that runs the epilogue."""
+        return next(role for role in self.roles if role.kind in ("wgmma", "tmem_store"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gemmgen.ir.node import Name, Node
 
@@ -12,15 +12,25 @@ from gemmgen.ir.node import Name, Node
 class Ring(Node):
     """A circular buffer between the role that fills it and the role that drains it.
 
-    ``slots=None`` asks for as many as fit. ``turns`` says when a slot is handed on: every K block, or every
-    store of an output tile (a ``store`` ring is drained by bulk groups of the copy engine, not by barriers).
+    ``slots=None`` asks for as many as fit. ``turns`` says when a slot is handed on: every K block (or every
+    ``every`` of them), every output tile, or every store of a part of one (a ``store`` ring is drained by bulk groups
+    of the copy engine, not by barriers). A ring in tensor memory holds no operand but the accumulators of a tile.
     """
 
     name: Name
-    holds: tuple[Name, ...] = Field(min_length=1)
+    holds: tuple[Name, ...] = ()
     slots: Annotated[int, Field(ge=1, le=32)] | None = None
-    space: Literal["smem"] = "smem"
-    turns: Literal["k", "store"] = "k"
+    space: Literal["smem", "tmem"] = "smem"
+    turns: Literal["k", "tile", "store"] = "k"
+    every: Annotated[int, Field(ge=1, le=8)] = 1
+
+    @model_validator(mode="after")
+    def _holds_something(self) -> Ring:
+        if self.space == "tmem" and (self.holds or self.turns != "tile"):
+            raise ValueError(f"ring {self.name!r} is in tensor memory: it holds accumulators only and turns every tile")
+        if self.space == "smem" and not self.holds:
+            raise ValueError(f"ring {self.name!r} holds no operand; name at least one")
+        return self
 
 
 class BlockScale(Node):

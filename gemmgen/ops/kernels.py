@@ -47,9 +47,8 @@ def labels(plan: Plan) -> Any:
     """The spec's names for barriers, ring slots and roles, so that the simulator reports in them."""
     from gemmgen.sim import Labels
 
-    ring = plan.mainloop
     return Labels(
-        barriers=[(f"{ring.name}.full", ring.full, ring.slots), (f"{ring.name}.empty", ring.empty, ring.slots)],
+        barriers=plan.barriers,
         regions=[region for each in plan.rings for region in _regions(plan, each)],
         roles=[(role.name, role.first_warp, role.warps) for role in plan.roles],
     )
@@ -57,18 +56,18 @@ def labels(plan: Plan) -> Any:
 
 def _regions(plan: Plan, ring: RingPlan) -> list[tuple[str, int, int, int, int]]:
     """The slots of a ring as the simulator's labels want them; staging buffers lie warp by warp."""
-    if ring.turns == "k":
+    if ring.turns != "store":
         return [(f"{ring.name}.{part.operand}", part.offset, part.bytes, part.bytes, ring.slots) for part in ring.parts]
-    math = next(role for role in plan.roles if role.kind == "wgmma")
+    role = plan.storing
     (part,) = ring.parts
-    size = part.bytes // math.warps
+    size = part.bytes // role.warps
     return [
         (
-            f"{ring.name}.{part.operand}[{slot}] of {math.name} warp",
+            f"{ring.name}.{part.operand}[{slot}] of {role.name} warp",
             part.offset + slot * size,
             size,
             ring.slots * size,
-            math.warps,
+            role.warps,
         )
         for slot in range(ring.slots)
     ]

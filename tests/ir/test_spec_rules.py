@@ -144,7 +144,7 @@ NODES: dict[str, tuple[Callable[[], object], str]] = {
     "axis twice": (lambda: Operand(name="x", dtype=DType.F32, box=("m", "m/2")), "names a problem axis twice"),
     "three axes": (lambda: Operand(name="x", dtype=DType.F32, box=("m", "n", "k")), "an operand covers at most 2"),
     "major": (lambda: Operand(name="x", dtype=DType.F32, box=("m", "n"), major="k"), "major 'k' is not an axis of box"),
-    "empty ring": (lambda: Ring(name="x", holds=()), "at least 1 item"),
+    "empty ring": (lambda: Ring(name="x", holds=()), "name at least one"),
     "slots": (lambda: Ring(name="x", holds=("a",), slots=33), "less than or equal to 32"),
     "registers": (lambda: LOAD.replace(registers=100), "multiple of 8"),
     "warps": (lambda: LOAD.replace(warps=0), "greater than or equal to 1"),
