@@ -16,7 +16,8 @@ from .rowop import RowOp
 from .types import LANES, Imm, Instr, Reg
 from .values import KIND_OF, literal
 
-MIN_BATCH = 8
+MIN_BATCH = 4
+MIN_UFUNC_BATCH = 10
 _SCRATCH = np.empty(LANES, np.bool_)
 
 
@@ -156,57 +157,111 @@ def _ends(entry: Any, at: int, pc: int, full: bool) -> bool:
     return kind == CONTROL or (kind == SYNC and not full) or (at > pc and at in entry.targets)
 
 
+# Calls that pure rows may be moved across when their registers allow it; they keep their own order.
+_TRANSPARENT = ("ld", "st", "ldmatrix", "stmatrix", "shfl", "mma")
+
+
+@dataclass
+class _Node:
+    """An instruction to be placed: a RowOp, or a call (op None)."""
+
+    instr: Instr
+    op: RowOp | None
+    reads: list[tuple[str, int]]
+    writes: list[tuple[str, int]]
+
+
 def _write(writer: _Writer, items: list[tuple[Instr, Bind]]) -> None:
-    """Runs of unguarded RowOps may be reordered into batches; anything else keeps its place."""
-    run: list[tuple[Instr, RowOp]] = []
+    """RowOps between opaque instructions may be reordered into batches; opaque ones keep their place."""
+    run: list[_Node] = []
     for instr, bind in items:
-        if isinstance(bind, RowOp) and bind.writes_whole_register:
-            if writer.full and instr.guard is None:
-                run.append((instr, bind))
-                continue
-            _write_run(writer, run)
-            run = []
-            writer.row_op(instr, bind)
+        node = _node(instr, bind)
+        if node is not None and writer.full:
+            run.append(node)
             continue
         _write_run(writer, run)
         run = []
-        writer.closure(instr)
+        _write_one(writer, node or _Node(instr, None, [], []))
     _write_run(writer, run)
 
 
-def _write_run(writer: _Writer, run: list[tuple[Instr, RowOp]]) -> None:
+def _node(instr: Instr, bind: Bind) -> _Node | None:
+    """None for an instruction that nothing may be moved across."""
+    if isinstance(bind, RowOp) and bind.writes_whole_register:
+        reads = [_place(operand) for operand, _ in bind.sources if isinstance(operand, Reg)]
+        writes, op = [_place(bind.target[0])], bind
+    elif instr.base in _TRANSPARENT:
+        stores = instr.base in ("st", "stmatrix")
+        reads = [_place(r) for op in instr.operands[0 if stores else 1 :] for r in _registers(op)]
+        writes, op = [] if stores else [_place(r) for r in _registers(instr.operands[0])], None
+    else:
+        return None
+    if instr.guard is not None:
+        reads = [*reads, _place(instr.guard), *writes]
+    return _Node(instr, op, reads, writes)
+
+
+def _place(register: Reg) -> tuple[str, int]:
+    return register.kind, register.index
+
+
+def _registers(operand: Any) -> list[Reg]:
+    """Every register an operand names."""
+    if isinstance(operand, Reg):
+        return [operand]
+    parts = getattr(operand, "items", None) or [
+        getattr(operand, name, None) for name in ("base", "first", "second", "reg")
+    ]
+    return [register for part in parts if part is not None for register in _registers(part)]
+
+
+def _write_one(writer: _Writer, node: _Node) -> None:
+    if node.op is None:
+        writer.closure(node.instr)
+    else:
+        writer.row_op(node.instr, node.op)
+
+
+def _write_run(writer: _Writer, run: list[_Node]) -> None:
     groups = _levels(run) if len(run) >= MIN_BATCH else []
-    if not any(len(group) >= MIN_BATCH for group in groups):
-        for instr, op in run:
-            writer.row_op(instr, op)
-        return
+    if not any(_is_batch(group) for group in groups):
+        groups = [[node] for node in run]
     for group in groups:
-        if len(group) >= MIN_BATCH and group[0][1].batch is not None:
-            writer.batch(group)
+        if _is_batch(group):
+            writer.batch([(node.instr, node.op) for node in group if node.op is not None])
         else:
-            for instr, op in group:
-                writer.row_op(instr, op)
+            for node in group:
+                _write_one(writer, node)
 
 
-def _levels(run: list[tuple[Instr, RowOp]]) -> list[list[tuple[Instr, RowOp]]]:
+def _is_batch(group: list[_Node]) -> bool:
+    op = group[0].op
+    return op is not None and op.batch is not None and len(group) >= (MIN_UFUNC_BATCH if op.is_ufunc else MIN_BATCH)
+
+
+def _levels(run: list[_Node]) -> list[list[_Node]]:
     """Instructions grouped by kind within dependency levels; a group's members are independent."""
     written: dict[tuple[str, int], int] = {}
     read: dict[tuple[str, int], int] = {}
-    levels: dict[int, dict[Any, list[tuple[Instr, RowOp]]]] = defaultdict(lambda: defaultdict(list))
-    for instr, op in run:
-        target = op.target[0].kind, op.target[0].index
-        sources = [(operand.kind, operand.index) for operand, _ in op.sources if isinstance(operand, Reg)]
-        level = 1 + max([written.get(target, 0), read.get(target, 0), *(written.get(s, 0) for s in sources)])
-        written[target] = level
-        for source in sources:
-            read[source] = max(read.get(source, 0), level)
-        levels[level][_kind(op, instr)].append((instr, op))
+    calls = 0
+    levels: dict[int, dict[Any, list[_Node]]] = defaultdict(lambda: defaultdict(list))
+    for node in run:
+        before = [written.get(place, 0) for place in (*node.reads, *node.writes)]
+        level = 1 + max([0, *before, *(read.get(place, 0) for place in node.writes)])
+        if node.op is None:
+            calls = level = max(level, calls + 1)
+        for place in node.writes:
+            written[place] = level
+        for place in node.reads:
+            read[place] = max(read.get(place, 0), level)
+        levels[level][_kind(node)].append(node)
     return [group for level in sorted(levels) for group in levels[level].values()]
 
 
-def _kind(op: RowOp, instr: Instr) -> Any:
+def _kind(node: _Node) -> Any:
     """Instructions with equal kinds may form a batch; without a batch function each stands alone."""
-    if op.batch is None:
+    op, instr = node.op, node.instr
+    if op is None or op.batch is None or instr.guard is not None:
         return instr.pc
     sources = tuple(
         dtype if isinstance(operand, Reg) and KIND_OF.get(dtype) == operand.kind else (operand, dtype)

@@ -23,7 +23,7 @@ from .memory_ops import address_call, note_read, note_write, spans
 from .registry import SYNC, Bind, Call, Mods, instruction
 from .shadow import EVERY_LANE
 from .tensor_core import ELEMENT_BITS, matrix_product
-from .types import Array, Instr, Mask, Vec
+from .types import Array, Instr, Mask, Reg, Vec
 
 if TYPE_CHECKING:
     from .warp import Warp
@@ -34,6 +34,16 @@ _SHAPE = re.compile(r"m16n8k(\d+)$")
 def _rows(warp: Warp, operand: Any) -> list[Array]:
     items = operand.items if isinstance(operand, Vec) else (operand,)
     return [warp.src(item, "u32") for item in items]
+
+
+def _stacked(warp: Warp, operand: Any) -> Callable[[], Array]:
+    """A call that gives the operand's registers as one array."""
+    items = operand.items if isinstance(operand, Vec) else (operand,)
+    if all(isinstance(item, Reg) for item in items):
+        file, index = warp.registers.files["32"], np.array([item.index for item in items])
+        return lambda: file.take(index, 0)
+    rows = _rows(warp, operand)
+    return lambda: np.stack(rows)
 
 
 @instruction("mma", kind=SYNC)
@@ -54,12 +64,13 @@ def mma_sync(instr: Instr) -> Bind:
     compute = _mma(d, a, b, c, k, satfinite)
 
     def bind(warp: Warp, mask: Mask | None) -> Call:
-        out, *inputs = (_rows(warp, op) for op in instr.operands[:4])
+        out = _rows(warp, instr.operands[0])
+        inputs = [_stacked(warp, op) for op in instr.operands[1:4]]
 
         def call() -> None:
             if len(warp.active) != 32:
                 raise Fault("mma.sync needs all 32 lanes of the warp")
-            for row, value in zip(out, compute(*(np.stack(rows) for rows in inputs)), strict=True):
+            for row, value in zip(out, compute(*(rows() for rows in inputs)), strict=True):
                 row[:] = value
 
         return call
@@ -140,18 +151,19 @@ def stmatrix(instr: Instr) -> Bind:
     if (shape, element) not in (("m8n8", "b16"), ("m16n8", "b8")):
         raise UnknownInstruction(f"{instr.opcode!r}: this matrix form is not modelled")
     needed = 8 * count
+    lanes, every = np.arange(needed), np.full(needed, EVERY_LANE)
 
     def bind(warp: Warp, mask: Mask | None) -> Call:
-        address, rows = address_call(warp, instr.operands[0]), _rows(warp, instr.operands[1])
+        address, stacked = address_call(warp, instr.operands[0]), _stacked(warp, instr.operands[1])
 
         def call() -> None:
             _whole_warp(warp, instr)
             warp.effects += 1
-            held = np.stack(rows)
+            held = stacked()
             data = stmatrix_m8n8(held, trans) if shape == "m8n8" else stmatrix_m16n8_trans_b8(held)
-            for span in spans(warp, space, address()[:needed], np.arange(needed), 16, 16):
+            for span in spans(warp, space, address()[:needed], lanes, 16, 16):
                 chosen = span.lanes
-                span.lanes = np.full(chosen.size, EVERY_LANE)  # every lane writes parts of every row
+                span.lanes = every[: chosen.size]  # every lane writes parts of every row
                 note_write(warp, span, 16, False)
                 span.block.data[span.offsets[:, None] + np.arange(16)] = data[chosen]
 

@@ -158,7 +158,7 @@ class Gpu:
         hungry = {id(warps[i]) for i in starved}
         turn = idle = 0
         while True:
-            ready = [warp for warp in warps if warp.ready]
+            ready = [w for w in warps if (g := w.groups)[0].wait is None or (len(g) > 1 and w.ready)]
             fed = [warp for warp in ready if id(warp) not in hungry] if hungry else ready
             if self.pending and (not fed or self.schedule.lands_now()) and self._land_one():
                 continue

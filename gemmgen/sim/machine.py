@@ -54,6 +54,7 @@ class Cta:
         self.dynamic_start = self.program.dynamic_start
         nbytes = -(-(self.dynamic_start + cluster.shared_bytes) // 16) * 16
         self.smem = Block(f"shared memory of CTA {position}", self.shared_base, np.full(nbytes, POISON, np.uint8))
+        self.smem.start = SHARED_START
         self.shadow = Shadow(nbytes, cluster.warps_per_cta * cluster.size, self)
         self.mbarriers: dict[int, MBarrier] = {}
         self.barriers_made = 0

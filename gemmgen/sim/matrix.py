@@ -58,6 +58,7 @@ class GroupOp:
     words: Array
     joined: int = 0
     poisoned: Array | None = None
+    source: tuple[Any] | None = None  # who wrote the operands, looked up once for the four warps
     codes: tuple[Array | None, Array] | None = None
     result: Array | None = None
 
@@ -274,7 +275,9 @@ def _note_reads(warp: Warp, group: GroupOp, what: str) -> None:
     """The operands are being read from now on. With discarded_rows="poison", rows of A that are not ready give NaN."""
     shadow = group.cta.shadow
     if warp.cta.gpu.discarded_rows == "fault" or group.kind.from_registers or group.kind.a_major != "K":
-        shadow.async_read(warp.clock, warp.number, group.words, what)
+        if group.source is None:
+            group.source = (shadow.single_source(group.words),)
+        shadow.async_read_of(group.source[0], warp.clock, warp.number, group.words, what)
         return
     group.words = group.b_words
     shadow.async_read(warp.clock, warp.number, group.words, what)
@@ -293,11 +296,12 @@ def _tokens(serial: int, count: int) -> Array:
 
 def _pending_of(warp: Warp, accumulator: Array) -> WarpOp | None:
     """The operation in flight whose tokens the accumulator holds, if it holds any."""
-    first = int(accumulator[0, 0])
-    is_token = (accumulator & _TOKEN_MASK) == _TOKEN
-    if not warp.wgmma_pending or not is_token.any():
+    if not warp.wgmma_pending:
         return None
+    first = int(accumulator[0, 0])
     pending = warp.wgmma_pending.get((first & 0x3FFFFF) >> _REGISTER_BITS)
+    if pending is None and not ((accumulator & _TOKEN_MASK) == _TOKEN).any():
+        return None
     if pending is None or not (accumulator == _tokens(pending.serial, len(accumulator))).all():
         raise Fault("wgmma.mma_async: the accumulator mixes registers of another wgmma that is still in flight")
     result: WarpOp | None = pending
@@ -322,7 +326,10 @@ def _check_unchanged(warp: Warp, registers: Array, values: Array, what: str) -> 
 def wgmma_fence(instr: Instr) -> Bind:
     def bind(warp: Warp, mask: Mask | None) -> Call:
         def call() -> None:
-            warp.fence_rows = warp.registers.files["32"].copy()
+            if warp.fence_rows is None:
+                warp.fence_rows = warp.registers.files["32"].copy()
+            else:
+                np.copyto(warp.fence_rows, warp.registers.files["32"])
 
         return call
 
@@ -367,19 +374,54 @@ def _wait(warp: Warp, keep: int) -> None:
         del warp.wgmma_pending[op.serial]
         op.group.cta.shadow.async_read_done(warp, op.group.words)
     wanted = {op.serial: 0 if op.chained else op.compute().size for op in finished}
-    _resolve(warp.registers.files["32"], results, wanted)
-    wide = warp.registers.files["64"]
+    narrow, wide = _carriers(warp.cta.program)
+    _resolve(warp.registers.files["32"], narrow, results, wanted)
     for half in (0, 1):
-        _resolve(wide.view(np.uint32)[:, half::2], results, wanted)
+        _resolve(warp.registers.files["64"].view(np.uint32)[:, half::2], wide, results, wanted)
     if any(missing > 0 for missing in wanted.values()):
         raise Race("a register that wgmma writes was overwritten before wgmma.wait_group; the result is lost")
 
 
-def _resolve(file: Array, results: dict[int, Array], wanted: dict[int, int]) -> None:
+def _carriers(program: Any) -> tuple[Array, Array]:
+    """Rows of 32- and 64-bit registers that can hold tokens: results of wgmma and what moves or selects make of them."""
+    found = program.shared.get("carriers")
+    if found is None:
+        sets = _carrier_sets(program.entry.instrs)
+        found = program.shared["carriers"] = tuple(np.array(sorted(sets[kind]), np.int64) for kind in ("32", "64"))
+    return found[0], found[1]
+
+
+def _carrier_sets(instrs: list[Instr]) -> dict[str, set[int]]:
+    sets: dict[str, set[int]] = {"32": set(), "64": set()}
+    moves = []
+    for instr in instrs:
+        if instr.parts[:2] == ("wgmma", "mma_async"):
+            sets["32"].update(item.index for item in instr.operands[0].items)
+        elif instr.base in ("mov", "selp", "slct"):
+            moves.append(([r for op in instr.operands[1:] for r in _registers(op)], _registers(instr.operands[0])))
+    grown = True
+    while grown:
+        before = sum(map(len, sets.values()))
+        for sources, targets in moves:
+            if any(r.index in sets.get(r.kind, ()) for r in sources):
+                for target in targets:
+                    if target.kind in sets:
+                        sets[target.kind].add(target.index)
+        grown = sum(map(len, sets.values())) > before
+    return sets
+
+
+def _registers(operand: Any) -> list[Reg]:
+    items = operand.items if isinstance(operand, Vec) else (operand,)
+    return [item for item in items if isinstance(item, Reg)]
+
+
+def _resolve(file: Array, carriers: Array, results: dict[int, Array], wanted: dict[int, int]) -> None:
     """Replace every token of finished operations, wherever it was copied to; count them off."""
-    rows, lanes = np.nonzero((file & _TOKEN_MASK) == _TOKEN)
+    rows, lanes = np.nonzero((file[carriers] & _TOKEN_MASK) == _TOKEN)
     if not rows.size:
         return
+    rows = carriers[rows]
     values = file[rows, lanes]
     serials = (values & np.uint32(0x3FFFFF)) >> np.uint32(_REGISTER_BITS)
     for serial in np.unique(serials).tolist():

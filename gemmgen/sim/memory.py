@@ -34,6 +34,7 @@ class Block:
         self.data = data
         self.nbytes = data.nbytes
         self.writable = writable
+        self.start = 0  # bytes below this are out of reach
         self._views: dict[int, Array] = {}
 
     def view(self, size: int) -> Array:
@@ -47,9 +48,10 @@ class Block:
     def offsets(self, addresses: Array, nbytes: int, align: int) -> Array:
         """Byte offsets of lane accesses of nbytes each, checked for bounds and alignment."""
         offsets = addresses.astype(np.int64) - self.base
-        low, high = int(offsets.min()), int(offsets.max())
-        if low < 0 or high + nbytes > self.nbytes:
-            self._out_of_bounds(low if low < 0 else high, nbytes)
+        values = offsets.tolist()  # faster than numpy for so few
+        low, high = min(values), max(values)
+        if low < self.start or high + nbytes > self.nbytes:
+            self._out_of_bounds(low if low < self.start else high, nbytes)
         if align > 1 and int(np.bitwise_or.reduce(offsets)) & (align - 1):
             bad = int(offsets[(offsets & (align - 1)) != 0][0])
             raise Fault(
@@ -58,6 +60,8 @@ class Block:
         return offsets
 
     def _out_of_bounds(self, offset: int, nbytes: int) -> None:
+        if 0 <= offset < self.start:
+            raise OutOfBounds(f"{self.name}: offset {offset}: the first {self.start} bytes are reserved by the system")
         raise OutOfBounds(
             f"{self.name}: access of {nbytes} bytes at offset {offset}, but it has {self.nbytes} bytes "
             f"(address {self.base + offset:#x})"

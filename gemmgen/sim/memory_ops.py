@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .errors import Fault, OutOfBounds, UnknownInstruction
-from .memory import LOCAL_WINDOW, PARAM_WINDOW, RANK_SHIFT, SHARED_START, SHARED_WINDOW, Block
+from .memory import LOCAL_WINDOW, PARAM_WINDOW, RANK_SHIFT, SHARED_WINDOW, Block
 from .registry import CACHE_HINTS, SCOPES, Bind, Call, Mods, instruction
 from .types import DTYPES, LANES, Array, Instr, Mask, Mem, Reg, Sym, Vec, Void, bits_of, dtype_of
 from .values import UNSIGNED
@@ -111,9 +111,12 @@ def _global(warp: Warp, addresses: Array, lanes: Array, nbytes: int, align: int)
 def _shared(warp: Warp, space: str, addresses: Array, lanes: Array, nbytes: int, align: int) -> Iterator[Span]:
     cta = warp.cta
     if cta.cluster.size == 1:
-        yield Span(cta.smem, cta, lanes, _checked_shared(cta, addresses, nbytes, align))
+        yield Span(cta.smem, cta, lanes, cta.smem.offsets(addresses, nbytes, align))
         return
     ranks = addresses >> RANK_SHIFT
+    if (ranks == cta.rank).all():
+        yield Span(cta.smem, cta, lanes, cta.smem.offsets(addresses, nbytes, align))
+        return
     for rank in np.unique(ranks).tolist():
         if rank != cta.rank and space != "shared::cluster":
             raise Fault(
@@ -122,16 +125,7 @@ def _shared(warp: Warp, space: str, addresses: Array, lanes: Array, nbytes: int,
             )
         target = cta.cluster.cta(rank)
         chosen = ranks == rank
-        yield Span(target.smem, target, lanes[chosen], _checked_shared(target, addresses[chosen], nbytes, align))
-
-
-def _checked_shared(cta: Cta, addresses: Array, nbytes: int, align: int) -> Array:
-    offsets = cta.smem.offsets(addresses, nbytes, align)
-    if int(offsets.min()) < SHARED_START:
-        raise OutOfBounds(
-            f"shared address {int(offsets.min()):#x}: the first {SHARED_START} bytes are reserved by the system"
-        )
-    return offsets
+        yield Span(target.smem, target, lanes[chosen], target.smem.offsets(addresses[chosen], nbytes, align))
 
 
 def local_block(warp: Warp) -> Block:
@@ -189,7 +183,10 @@ def _lane_bits(lanes: Array) -> int:
     """Lane numbers as a mask; a negative number stands for all lanes."""
     if lanes.size == LANES or (lanes.size and lanes[0] < 0):
         return 0xFFFFFFFF
-    return sum(1 << lane for lane in set(lanes.tolist()))
+    bits = 0
+    for lane in lanes.tolist():
+        bits |= 1 << lane
+    return bits
 
 
 def active_lanes(mask: Mask | None) -> Array:

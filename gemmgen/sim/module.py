@@ -6,6 +6,7 @@ from __future__ import annotations
 import bisect
 from functools import cached_property
 from pathlib import PurePath
+from typing import Any
 
 from .errors import Fault, Place
 from .parse import Entry, Loc, PtxText, parse
@@ -17,6 +18,7 @@ class Module:
 
     def __init__(self, text: str, source: str | None = None) -> None:
         self.parsed: PtxText = parse(text)
+        self.shared: dict[str, dict[str, Any]] = {}  # decoded and compiled code by entry
         self.source_lines = source.splitlines() if source else []
 
     @property

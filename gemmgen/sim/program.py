@@ -30,14 +30,16 @@ class Program:
         self.module = module
         self.entry = entry
         self.addresses = addresses  # of module-scope global and const variables
-        self.binds: list[Bind | None] = [None] * len(entry.instrs)
+        self.shared: dict[str, Any] = module.shared.setdefault(entry.name, {})  # kept from launch to launch
+        self.binds: list[Bind | None] = self.shared.setdefault("binds", [None] * len(entry.instrs))
         self.shared_offsets: dict[str, int] = {}
         self.local_offsets: dict[str, int] = {}
         self.dynamic_start = self._lay_out()
         self.params = Block("kernel parameters", PARAM_WINDOW, np.zeros(0, np.uint8))
-        self.code_names: dict[str, Any] = {}
-        self.extras: list[tuple[Any, str]] = []  # operands that differ by warp and are neither registers nor literals
-        self._codes: dict[tuple[int, bool], BlockCode] = {}
+        self.code_names: dict[str, Any] = self.shared.setdefault("names", {})
+        # operands that differ by warp and are neither registers nor literals
+        self.extras: list[tuple[Any, str]] = self.shared.setdefault("extras", [])
+        self._codes: dict[tuple[int, bool], BlockCode] = self.shared.setdefault("codes", {})
 
     def block(self, pc: int, full: bool) -> BlockCode:
         """The compiled block that starts at pc."""

@@ -123,6 +123,24 @@ class Shadow:
             )
         self.read[warp][words] = NEVER
 
+    def single_source(self, words: Index) -> tuple[int, int, bool] | None:
+        """(writer, latest epoch, any by ordinary stores) when one actor wrote all the words, else None."""
+        writer = self.writer[words]
+        if not (writer == writer[0]).all():
+            return None
+        return int(writer[0]), int(self.written[words].max()), bool(self.generic[words].any())
+
+    def async_read_of(
+        self, source: tuple[int, int, bool] | None, clock: Array, warp: int, words: Index, what: str
+    ) -> None:
+        """async_read of words whose single source is known; spares the word-by-word look."""
+        if source is not None:
+            writer, written, generic = source
+            if clock[0, writer] >= written and (not generic or clock[1, writer] >= written):
+                self.read[warp][words] = NEVER
+                return
+        self.async_read(clock, warp, words, what)
+
     def unordered(self, clock: Array, words: Index) -> Array:
         """Which words an asynchronous read with this clock may see before or while they are written."""
         writer, written = self.writer[words], self.written[words]
