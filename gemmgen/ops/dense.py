@@ -14,7 +14,7 @@ import torch
 from gemmgen.ir import DType, Operand
 from gemmgen.ops.dispatch import Choice, Dispatcher
 from gemmgen.ops.launch import Prepared, Slots
-from gemmgen.ops.memory import pointer_fault, tma_fault
+from gemmgen.ops.memory import pointer_fault, tma_fault, tma_store_fault
 from gemmgen.ops.problem import TORCH_DTYPES, Tensors, check_rank
 from gemmgen.ops.selection import spec_for
 from gemmgen.runtime.kernel_text import Target
@@ -143,7 +143,7 @@ def _outputs(d: DType, residual: bool) -> tuple[Operand, ...]:
 
 def _needs_direct_store(d: DType, tensors: Tensors) -> bool:
     """Whether TMA cannot store the output, or reads of C could not be as wide as the store."""
-    return any(tma_fault(each, tensors[each.name]) is not None for each in _outputs(d, "c" in tensors))
+    return any(tma_store_fault(each, tensors[each.name]) is not None for each in _outputs(d, "c" in tensors))
 
 
 def _scale_layout(sfa: torch.Tensor, sfb: torch.Tensor, columns: int) -> tuple[str, frozenset[str]]:

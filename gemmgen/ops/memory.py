@@ -23,9 +23,13 @@ def check_layouts(plan: Plan, tensors: Tensors) -> None:
         if operand.is_scalar:
             continue
         tensor = tensors[operand.name]
-        fault = tma_fault(operand, tensor) if operand.name in mapped else pointer_fault(operand, tensor)
-        if operand.name == plan.store.operand:
-            fault = fault or _output_fault(operand, tensor, operand.name in mapped)
+        stored = operand.name == plan.store.operand
+        if operand.name in mapped:
+            fault = tma_store_fault(operand, tensor) if stored else tma_fault(operand, tensor)
+        else:
+            fault = pointer_fault(operand, tensor)
+        if stored:
+            fault = fault or _output_fault(operand, tensor)
         if fault:
             raise ValueError(fault)
 
@@ -50,6 +54,18 @@ def tma_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
             f"apart and overlap; TMA needs them apart; pass {operand.name}.contiguous()"
         )
     return _address_fault(operand.name, tensor, ALIGNMENT, "TMA")
+
+
+def tma_store_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
+    """Why TMA cannot write a tensor, or None. It writes 16-byte chunks whole, also the one that a row ends in."""
+    count, size = tensor.shape[operand.box.index(operand.inner)], tensor.element_size()
+    if count * size % ALIGNMENT and 0 not in tensor.shape:
+        padded = -(-count * size // ALIGNMENT) * ALIGNMENT // size
+        return (
+            f"{operand.name}: rows are {count} elements = {count * size} bytes; TMA stores whole chunks of {ALIGNMENT} "
+            f"bytes and would write past them; pad {operand.inner} to {padded}, or store without a ring"
+        )
+    return tma_fault(operand, tensor)
 
 
 def pointer_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
@@ -99,7 +115,7 @@ def _address_fault(name: str, tensor: torch.Tensor, alignment: int, who: str) ->
     )
 
 
-def _output_fault(operand: Operand, tensor: torch.Tensor, mapped: bool) -> str | None:
+def _output_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
     rows, cols = tensor.shape
     if rows > 1 and tensor.stride(0) < cols:
         return (

@@ -229,3 +229,15 @@ def test_every_schedule_gives_the_same_bits(schedule: str) -> None:
     problem = fp8_problem(9, 136, 320)
     with gemmgen.simulate("sm90", schedule, seed=3, sms=2):
         same(ops.fp8_gemm_nt(*problem.pairs), exact_result(FP8, problem.tensors))
+
+
+@pytest.mark.parametrize(("n", "dtype"), [(100, torch.bfloat16), (98, torch.float32), (9, torch.bfloat16)])
+def test_a_store_ends_where_its_rows_end(n: int, dtype: torch.dtype) -> None:
+    """TMA writes 16-byte chunks whole: rows that end inside one must be stored otherwise."""
+    a, b = bf16_problem(70, n, 64)
+    frame = torch.full((72, 112), 7.0, dtype=dtype)
+    with gemmgen.simulate("sm90"):
+        ops.bf16_gemm_nt(a, b, frame[1:71, :n])
+    assert torch.equal(frame[1:71, :n].double(), a.double() @ b.double().T)
+    frame[1:71, :n] = 7.0
+    assert bool((frame == 7.0).all())

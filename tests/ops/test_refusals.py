@@ -301,7 +301,7 @@ def test_spec_operands_by_name() -> None:
 def test_output_of_a_spec_that_tma_cannot_store() -> None:
     function = gemmgen.op(catalog.bf16_gemm("nt", catalog.Shape(64, 16, groups=1)))
     a, b = bf16_problem(8, 12, 64)
-    with pytest.raises(ValueError, match=r"^d: row pitch is 12 elements = 24 bytes; .*rows of 16 elements"):
+    with pytest.raises(ValueError, match=r"^d: rows are 12 elements = 24 bytes; .*pad n to 16"):
         function(a=a, b=b)
 
 
