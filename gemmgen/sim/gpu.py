@@ -22,6 +22,9 @@ from .program import Program
 from .schedule import Schedule
 from .warp import Warp
 
+PATIENCE = 20_000  # instructions without an effect after which schedules become fair
+SUSPECT = 60_000  # instructions without an effect after which repeated register states are looked for
+
 
 @dataclass
 class Report:
@@ -157,28 +160,41 @@ class Gpu:
         starved = self.schedule.starved(len(warps), resident[0].warps_per_cta)
         hungry = {id(warps[i]) for i in starved}
         turn = idle = 0
+        seen: dict[int, int] = {}
         while True:
             ready = [w for w in warps if (g := w.groups)[0].wait is None or (len(g) > 1 and w.ready)]
             fed = [warp for warp in ready if id(warp) not in hungry] if hungry else ready
-            if self.pending and (not fed or self.schedule.lands_now()) and self._land_one():
+            stuck = idle > PATIENCE  # those that run only poll: let held work and starved warps have a turn
+            if self.pending and (not fed or stuck or self.schedule.lands_now()) and self._land_one():
+                idle = 0
                 continue
             if not ready:
                 raise Deadlock(self._deadlock_text(resident))
-            choices = fed or ready
+            choices = ready if stuck else fed or ready
             warp = choices[self.schedule.choose(len(choices), turn)]
             turn += 1
             before = self.progress, warp.effects
-            self.report.warp_instructions += warp.run(self.schedule.budget())
-            idle = 0 if (self.progress, warp.effects) != before else idle + 1
-            self._check_limits(idle, resident)
+            executed = warp.run(self.schedule.budget())
+            self.report.warp_instructions += executed
+            idle = 0 if (self.progress, warp.effects) != before else idle + executed + 1
+            self._check_limits()
+            if idle < SUSPECT:
+                seen.clear()
+            elif self._only_polls(seen, warp, len(warps)):
+                raise Deadlock(self._deadlock_text(resident))
             if warp.done:
                 warps.remove(warp)
                 if self._warp_exited(warp):
                     return
 
-    def _check_limits(self, idle: int, resident: list[Cluster]) -> None:
-        if idle > 200_000:
-            raise Deadlock(self._deadlock_text(resident))
+    def _only_polls(self, seen: dict[int, int], warp: Warp, warps: int) -> bool:
+        """Whether every turn for a while ended in a state seen before: loops that poll memory nobody will write."""
+        state = hash((id(warp), *warp.state()))
+        seen[0] = seen.get(0, 0) + 1 if state in seen else 0
+        seen[state] = 1
+        return seen[0] > 64 + 8 * warps
+
+    def _check_limits(self) -> None:
         if self.report.warp_instructions > self.max_instructions:
             raise Fault(
                 f"more than {self.max_instructions} warp instructions; an endless loop, or raise max_instructions"

@@ -298,6 +298,11 @@ class Warp:
         name = f"warp {self.index}" + (f" ({role})" if role else "")
         return f"{name} of CTA {self.cta.position}" if self.cta.cluster.size > 1 else name
 
+    def state(self) -> tuple[Any, ...]:
+        """Where the lanes stand and what the registers hold, as one hashable value."""
+        files = (self.registers.files[kind].tobytes() for kind in ("p", "16", "32", "64"))
+        return *((group.pc, group.bits) for group in self.groups), *files
+
     def reasons(self) -> list[str]:
         """What each group of lanes waits for."""
         out = []

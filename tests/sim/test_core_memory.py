@@ -196,3 +196,19 @@ def test_races_can_be_warnings_and_flags_pass_order_on() -> None:
         out = np.zeros(64, np.uint32)
         Bench(schedule, block=(64,)).run(kernel(flag, shared=BUF), out)
         assert out[32:].tolist() == list(range(32))
+
+
+SPIN = """
+mov.u32 %r1, %tid.x; ld.param.u64 %d1, [out]; setp.ge.u32 %p1, %r1, 32; @%p1 bra WRITER;
+SPIN: ld.acquire.gpu.global.u32 %r2, [%d1]; setp.ne.u32 %p2, %r2, 7; @%p2 bra SPIN; bra END;
+WRITER: {store}
+END:
+"""
+
+
+def test_polling_global_memory_ends_under_every_schedule_or_is_a_deadlock() -> None:
+    store = "mov.u32 %r3, 7; st.release.gpu.global.u32 [%d1], %r3;"
+    for schedule in sim.all_schedules(2):
+        Bench(schedule, block=(64,)).run(kernel(SPIN.replace("{store}", store)), np.zeros(1, np.uint32))
+    with pytest.raises(sim.Deadlock, match=r"runs without progress near `ld\.acquire"):
+        Bench(block=(64,)).run(kernel(SPIN.replace("{store}", "")), np.zeros(1, np.uint32))
