@@ -17,7 +17,7 @@ def edit(spec: KernelSpec, assignments: Iterable[str]) -> KernelSpec:
     assignments = tuple(assignments)
     if not assignments:
         return spec
-    tree = json.loads(spec.to_json())
+    tree = json.loads(spec.model_dump_json())  # all fields, defaults included: any of them may be set
     for assignment in assignments:
         path, separator, text = assignment.partition("=")
         if not separator or not path:
