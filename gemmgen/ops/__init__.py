@@ -1,6 +1,26 @@
 """Operators for torch: argument checks, tile choice, registration and launches. Importing it needs torch but no GPU."""
 
 from gemmgen.ops.api import bf16_gemm_nn, bf16_gemm_nt, bf16_gemm_tn, bf16_gemm_tt, fp8_gemm_nt
+from gemmgen.ops.quantise import (
+    cast_back_from_fp4,
+    cast_back_from_fp8,
+    cast_back_from_nvfp4,
+    cast_to_mxfp4,
+    cast_to_mxfp8,
+    cast_to_nvfp4,
+    check_ue8m0,
+    from_blocked_128x4,
+    get_mn_major_tma_aligned_packed_ue8m0_tensor,
+    get_mn_major_tma_aligned_tensor,
+    get_tma_aligned_size,
+    per_block_cast_to_fp8,
+    per_channel_cast_to_fp8,
+    per_token_cast_to_fp4,
+    per_token_cast_to_fp8,
+    requantise_to_ue8m0,
+    to_blocked_128x4,
+    transform_sf_into_required_layout,
+)
 from gemmgen.ops.selection import OPERATORS, spec_for
 from gemmgen.ops.spec_op import SpecOp, op
 
@@ -11,7 +31,25 @@ __all__ = [
     "bf16_gemm_nt",
     "bf16_gemm_tn",
     "bf16_gemm_tt",
+    "cast_back_from_fp4",
+    "cast_back_from_fp8",
+    "cast_back_from_nvfp4",
+    "cast_to_mxfp4",
+    "cast_to_mxfp8",
+    "cast_to_nvfp4",
+    "check_ue8m0",
     "fp8_gemm_nt",
+    "from_blocked_128x4",
+    "get_mn_major_tma_aligned_packed_ue8m0_tensor",
+    "get_mn_major_tma_aligned_tensor",
+    "get_tma_aligned_size",
     "op",
+    "per_block_cast_to_fp8",
+    "per_channel_cast_to_fp8",
+    "per_token_cast_to_fp4",
+    "per_token_cast_to_fp8",
+    "requantise_to_ue8m0",
     "spec_for",
+    "to_blocked_128x4",
+    "transform_sf_into_required_layout",
 ]
