@@ -6,24 +6,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .barriers import MBarrier
-from .control import active_bits
-from .elementwise import assign, destination, predicate, value_call
+from .elementwise import destination
 from .errors import Fault, UnknownInstruction
+from .groups import REPICK, YIELD, Wait
 from .memory import RANK_SHIFT, SHARED_WINDOW
 from .memory_ops import active_lanes, address_call
-from .registry import CONTROL, SCOPES, Bind, Call, Mods, instruction
-from .types import Array, Instr, Mask, Mem, dtype_of
-from .warp import REPICK, YIELD, Spin, Wait
+from .registry import CONTROL, SCOPES, SEMANTICS, SHARED_SPACES, Bind, Call, Mods, instruction
+from .types import Instr, Mask, Mem
+from .warp import Spin
 
 if TYPE_CHECKING:
     from .machine import Cta
     from .warp import Warp
-
-_SHARED = ("shared", "shared::cta", "shared::cluster")
-_SEMANTICS = ("release", "acquire", "relaxed", "sc", "acq_rel")
 
 
 def locate(warp: Warp, address: int) -> tuple[Cta, int]:
@@ -97,7 +92,7 @@ def mbarrier_init(instr: Instr) -> Bind:
 def _mods(instr: Instr, *extra: str) -> Mods:
     """The modifiers every mbarrier instruction may have, consumed."""
     mods = Mods(instr, 2)
-    mods.flag("b64", *_SHARED, *SCOPES, *_SEMANTICS, *extra)
+    mods.flag("b64", *SHARED_SPACES, *SCOPES, *SEMANTICS, *extra)
     mods.done()
     return mods
 
@@ -246,227 +241,6 @@ def _retry(warp: Warp, instr: Instr, barrier: MBarrier, wanted: int) -> int:
     warp.group.wait = Wait("mbarrier", describe)
     barrier.sleepers.append((warp, warp.group))
     return REPICK
-
-
-def _named_operands(instr: Instr, first: int) -> tuple[Any, Any]:
-    operands = instr.operands[first:]
-    return operands[0], operands[1] if len(operands) > 1 else None
-
-
-def _gathered(warp: Warp, instr: Instr) -> bool:
-    return warp.gather(instr.pc, warp.live)
-
-
-@instruction("bar", "barrier", kind=CONTROL)
-def named_barrier(instr: Instr) -> Bind:
-    mods = Mods(instr)
-    mods.flag("cta", "aligned")
-    action = mods.pick(("sync", "arrive", "red"))
-    operation, ptx_type = mods.pick(("popc", "and", "or")), mods.pick(("u32", "pred"))
-    mods.done()
-    if not action:
-        raise UnknownInstruction(f"{instr.opcode!r}: which barrier action?")
-    if action == "red":
-        return _barrier_reduction(instr, operation, ptx_type)
-    number_operand, count_operand = _named_operands(instr, 0)
-
-    def bind(warp: Warp, mask: Mask | None) -> Call:
-        number = warp.src(number_operand, "u32")
-        count = warp.src(count_operand, "u32") if count_operand is not None else None
-
-        def control() -> int:
-            if instr.guard is not None and not active_bits(warp, mask):
-                return instr.pc + 1
-            if not _gathered(warp, instr):
-                return warp.wait_for_lanes(instr)
-            lane = warp.active[0]
-            barrier = warp.cta.named_barrier(int(number[lane]))
-            warp.effects += 1
-            barrier.arrive(warp, None if count is None else int(count[lane]))
-            return _after_arrival(warp, instr, barrier, waits=action == "sync")
-
-        return control
-
-    return bind
-
-
-def _after_arrival(warp: Warp, instr: Instr, barrier: Any, waits: bool) -> int:
-    group = warp.group
-    group.pc = instr.pc + 1
-    if waits:
-        barrier.waiting.append((warp, group))
-        group.wait = Wait(
-            "bar", lambda: f"waits at {warp.cta.program.place(instr)} for {barrier.name}: {barrier.status()}"
-        )
-    if barrier.complete():
-        barrier.release()
-    return YIELD
-
-
-def _barrier_reduction(instr: Instr, operation: str, ptx_type: str) -> Bind:
-    """bar.red: every thread's predicate is combined; the result is written when the barrier opens."""
-    number_operand = instr.operands[1]
-    count_operand = instr.operands[2] if len(instr.operands) == 4 else None
-    operation = operation or "popc"
-
-    def bind(warp: Warp, mask: Mask | None) -> Call:
-        number = warp.src(number_operand, "u32")
-        count = warp.src(count_operand, "u32") if count_operand is not None else None
-        row, negated = predicate(warp, instr.operands[-1])
-        out = destination(warp, instr.operands[0], "u32" if operation == "popc" else "p")
-        waiting: list[Any] = []
-
-        def control() -> int:
-            if waiting:
-                total, every, some = waiting.pop().result
-                value = {"popc": np.array(total, np.uint32), "and": np.array(every), "or": np.array(some)}[operation]
-                assign(out, value, mask)
-                return instr.pc + 1
-            if not _gathered(warp, instr):
-                return warp.wait_for_lanes(instr)
-            lanes = warp.active
-            barrier = warp.cta.named_barrier(int(number[lanes[0]]))
-            barrier.values += [bool(row[lane]) != negated for lane in lanes]
-            barrier.arrive(warp, None if count is None else int(count[lanes[0]]))
-            waiting.append(barrier)
-            result = _after_arrival(warp, instr, barrier, waits=True)
-            warp.group.pc = instr.pc
-            return result
-
-        return control
-
-    return bind
-
-
-@instruction("barrier.cluster", kind=CONTROL)
-def cluster_barrier(instr: Instr) -> Bind:
-    mods = Mods(instr, 2)
-    action, semantics = mods.pick(("arrive", "wait")), mods.pick(("release", "relaxed", "acquire"))
-    mods.flag("aligned")
-    mods.done()
-
-    def bind(warp: Warp, mask: Mask | None) -> Call:
-        def control() -> int:
-            if not _gathered(warp, instr):
-                return warp.wait_for_lanes(instr)
-            barrier = warp.cta.cluster.barrier
-            warp.effects += 1
-            warp.group.pc = instr.pc + 1
-            if action == "arrive":
-                if semantics != "relaxed":
-                    _fence_own_barriers(warp)
-                barrier.arrive(warp, warp.fence_clock if semantics == "relaxed" else warp.release())
-                return YIELD
-            if barrier.passed(warp):
-                barrier.join(warp)
-                return instr.pc + 1
-            barrier.waiting.append((warp, warp.group))
-            warp.group.wait = Wait(
-                "cluster", lambda: f"waits at {warp.cta.program.place(instr)} for barrier.cluster: {barrier.status()}"
-            )
-            return YIELD
-
-        return control
-
-    return bind
-
-
-def _fence_own_barriers(warp: Warp) -> None:
-    """Initialisations this warp knows of are now visible to other CTAs and the async proxy."""
-    for barrier in warp.cta.mbarriers.values():
-        if not barrier.fenced and warp.clock[0, barrier.initialiser] >= barrier.init_epoch:
-            barrier.fenced = True
-
-
-@instruction("fence", "membar")
-def fence(instr: Instr) -> Bind:
-    mods = Mods(instr)
-    proxy = mods.flag("proxy")
-    kind = mods.pick(("async", "tensormap::generic", "alias", "async::generic", "mbarrier_init"))
-    mods.flag(
-        "gl",
-        "sys",
-        "global",
-        *_SHARED,
-        *SCOPES,
-        *_SEMANTICS,
-        "sync_restrict::shared::cta",
-        "sync_restrict::shared::cluster",
-    )
-    mods.done()
-    if proxy and kind == "tensormap::generic":
-        return _tensormap_fence(instr)
-
-    def bind(warp: Warp, mask: Mask | None) -> Call:
-        def call() -> None:
-            if not active_bits(warp, mask):
-                return
-            if kind in ("async", "mbarrier_init"):
-                _fence_own_barriers(warp)
-            if kind == "async":
-                warp.proxy_fence()
-            warp.fence_clock = warp.clock.copy()
-
-        return call
-
-    return bind
-
-
-def _tensormap_fence(instr: Instr) -> Bind:
-    """The only thing that drops a tensor map from the descriptor cache: the acquire side."""
-    acquires = "acquire" in instr.parts or "acq_rel" in instr.parts
-
-    def bind(warp: Warp, mask: Mask | None) -> Call:
-        targets = lane_addresses(warp, instr.operands[0], mask) if instr.operands else None
-
-        def call() -> None:
-            if acquires and targets is not None:
-                for _, address in targets():
-                    warp.cta.maps.pop(address, None)
-            elif active_bits(warp, mask):
-                warp.fence_clock = warp.clock.copy()
-
-        return call
-
-    return bind
-
-
-@instruction("mapa")
-def mapa(instr: Instr) -> Bind:
-    mods = Mods(instr)
-    shared = mods.flag("shared::cluster", "shared")
-    dtype = dtype_of(mods.type())
-    mods.done()
-
-    def bind(warp: Warp, mask: Mask | None) -> Call:
-        out, address = destination(warp, instr.operands[0], dtype), warp.src(instr.operands[1], dtype)
-        rank = warp.src(instr.operands[2], "u32")
-        window = 0 if shared else SHARED_WINDOW
-
-        def compute() -> Array:
-            if int(rank[active_lanes(mask)].max(initial=0)) >= warp.cta.cluster.size:
-                raise Fault(f"mapa: rank {int(rank.max())} in a cluster of {warp.cta.cluster.size} CTAs")
-            low = address & address.dtype.type((1 << RANK_SHIFT) - 1)
-            result: Array = low.astype(np.int64) + (rank.astype(np.int64) << RANK_SHIFT) + window
-            return result
-
-        return value_call(out, mask, compute)
-
-    return bind
-
-
-@instruction("getctarank")
-def getctarank(instr: Instr) -> Bind:
-    mods = Mods(instr)
-    mods.flag("shared::cluster", "shared")
-    dtype = dtype_of(mods.type())
-    mods.done()
-
-    def bind(warp: Warp, mask: Mask | None) -> Call:
-        out, address = destination(warp, instr.operands[0], "u32"), warp.src(instr.operands[1], dtype)
-        return value_call(out, mask, lambda: (address.astype(np.int64) & 0xFFFFFFFF) >> RANK_SHIFT)
-
-    return bind
 
 
 __all__ = ["find_barrier", "lane_addresses", "locate"]

@@ -11,8 +11,9 @@ from .errors import Fault
 from .types import Array
 
 if TYPE_CHECKING:
+    from .groups import Group
     from .machine import Cluster, Cta
-    from .warp import Group, Warp
+    from .warp import Warp
 
 MAX_COUNT = (1 << 20) - 1
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from .elementwise import ALL_SET, NONE_SET
 from .errors import Fault, UnknownInstruction
+from .groups import FULL, REPICK, YIELD, Wait, bits_of_mask, lanes_of
 from .registry import CONTROL, Bind, Call, Mods, instruction
 from .types import Array, Instr, Mask
-from .warp import FULL, REPICK, YIELD, Wait, Warp, bits_of_mask, lanes_of
+from .warp import Warp
 
 if TYPE_CHECKING:
-    from .warp import Group
+    from .groups import Group
 
 
 @instruction("bra", kind=CONTROL)

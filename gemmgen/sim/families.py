@@ -1,13 +1,18 @@
 """Imports every instruction family, so that their decoders are in the registry.
-A new family (tcgen05, block-scaled mma) is one more name here."""
+A new family (block-scaled mma) is one more name here."""
 
 from . import (  # noqa: F401
     arithmetic,
     async_copy,
     atomics,
     barrier_ops,
+    bit_fields,
+    cluster_ops,
+    compare,
     control,
     convert,
+    cta_barrier_ops,
+    fence_ops,
     fragment_ops,
     integer,
     logic,

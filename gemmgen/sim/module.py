@@ -9,7 +9,8 @@ from pathlib import PurePath
 from typing import Any
 
 from .errors import Fault, Place
-from .parse import Entry, Loc, PtxText, parse
+from .parse import parse
+from .ptx_text import Entry, Loc, PtxText
 from .types import Instr
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from .blocks import BlockCode, compile_block
 from .errors import Fault, UnknownInstruction
 from .memory import PARAM_WINDOW, SHARED_START, Block
-from .parse import Entry, Variable
+from .ptx_text import Entry, Variable
 from .registry import Bind, Meaning, meaning
 from .types import DTYPES, LANES, Array, Imm, Instr, Reg, Special, Sym
 from .values import constant, literal

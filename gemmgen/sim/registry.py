@@ -110,3 +110,5 @@ CACHE_HINTS = (
     "nc",
 )
 SCOPES = ("cta", "cluster", "gpu", "sys")
+SHARED_SPACES = ("shared", "shared::cta", "shared::cluster")
+SEMANTICS = ("release", "acquire", "relaxed", "sc", "acq_rel")

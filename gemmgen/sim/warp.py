@@ -5,57 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .blocks import BlockCode, site_of
 from .errors import Fault, OutOfBounds, SimulationError
+from .groups import FULL, REPICK, YIELD, Group, Wait, lane_ranges, lanes_of, mask_array
 from .registry import CONTROL, Call, meaning
-from .types import DTYPES, LANES, Array, Instr, Mask, Reg
+from .types import LANES, Array, Instr, Mask, Reg
 from .values import Registers
 
 if TYPE_CHECKING:
     from .machine import Cta
-
-FULL = 0xFFFFFFFF
-REPICK, YIELD = -1, -2  # what a control call returns instead of a pc
-
-
-@lru_cache(maxsize=4096)
-def mask_array(bits: int) -> Mask:
-    """The lanes of a bit mask as a read-only bool array."""
-    mask = np.array([bits >> lane & 1 for lane in range(LANES)], dtype=np.bool_)
-    mask.setflags(write=False)
-    return mask
-
-
-@lru_cache(maxsize=4096)
-def lanes_of(bits: int) -> tuple[int, ...]:
-    return tuple(lane for lane in range(LANES) if bits >> lane & 1)
-
-
-def bits_of_mask(mask: Mask) -> int:
-    """A bool array of lanes as a bit mask."""
-    return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
-
-
-@dataclass
-class Wait:
-    """Why a group of lanes does not run: `sync` waits resolve inside the warp, others when someone wakes the group."""
-
-    kind: str
-    describe: Callable[[], str]
-
-
-@dataclass(eq=False)
-class Group:
-    """Lanes of a warp that stand at one pc."""
-
-    pc: int
-    bits: int
-    wait: Wait | None = None
 
 
 @dataclass
@@ -161,7 +124,7 @@ class Warp:
             return
         verb = "wrote" if self.writers & ~lanes else "read"
         text = (
-            f"{what}: lanes {_ranges(lanes)} arrive for their warp, but others {verb} shared memory since the last "
+            f"{what}: lanes {lane_ranges(lanes)} arrive for their warp, but others {verb} shared memory since the last "
             "warp synchronisation (bar.warp.sync); the arrival does not order that"
         )
         if self.late_writers & ~lanes & self.live:
@@ -307,7 +270,7 @@ class Warp:
         """What each group of lanes waits for."""
         out = []
         for group in self.groups:
-            lanes = "" if group.bits == self.live else f"lanes {_ranges(group.bits)}: "
+            lanes = "" if group.bits == self.live else f"lanes {lane_ranges(group.bits)}: "
             instr = self.cta.program.entry.instrs[min(group.pc, len(self.cta.program.entry.instrs) - 1)]
             out.append(
                 lanes
@@ -419,15 +382,8 @@ def _in_turn(before: Call, call: Call) -> Call:
     return both
 
 
-def _ranges(bits: int) -> str:
-    lanes = lanes_of(bits)
-    if len(lanes) == 1:
-        return str(lanes[0])
-    return f"{lanes[0]}-{lanes[-1]}" if len(lanes) == lanes[-1] - lanes[0] + 1 else str(lanes)
-
-
 def _as_simulation_error(error: Exception) -> SimulationError:
     return OutOfBounds(str(error)) if isinstance(error, IndexError) else Fault(str(error))
 
 
-__all__ = ["DTYPES", "FULL", "REPICK", "YIELD", "Group", "Wait", "Warp", "bits_of_mask", "lanes_of", "mask_array"]
+__all__ = ["REPICK", "YIELD", "Wait", "Warp"]

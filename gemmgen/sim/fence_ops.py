@@ -1,0 +1,74 @@
+"""fence and membar in all their kinds: what each makes visible to whom.
+They change clocks and caches; they never wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .barrier_ops import lane_addresses
+from .control import active_bits
+from .registry import SCOPES, SEMANTICS, SHARED_SPACES, Bind, Call, Mods, instruction
+from .types import Instr, Mask
+
+if TYPE_CHECKING:
+    from .warp import Warp
+
+
+def fence_own_barriers(warp: Warp) -> None:
+    """Initialisations this warp knows of are now visible to other CTAs and the async proxy."""
+    for barrier in warp.cta.mbarriers.values():
+        if not barrier.fenced and warp.clock[0, barrier.initialiser] >= barrier.init_epoch:
+            barrier.fenced = True
+
+
+@instruction("fence", "membar")
+def fence(instr: Instr) -> Bind:
+    mods = Mods(instr)
+    proxy = mods.flag("proxy")
+    kind = mods.pick(("async", "tensormap::generic", "alias", "async::generic", "mbarrier_init"))
+    mods.flag(
+        "gl",
+        "sys",
+        "global",
+        *SHARED_SPACES,
+        *SCOPES,
+        *SEMANTICS,
+        "sync_restrict::shared::cta",
+        "sync_restrict::shared::cluster",
+    )
+    mods.done()
+    if proxy and kind == "tensormap::generic":
+        return _tensormap_fence(instr)
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        def call() -> None:
+            if not active_bits(warp, mask):
+                return
+            if kind in ("async", "mbarrier_init"):
+                fence_own_barriers(warp)
+            if kind == "async":
+                warp.proxy_fence()
+            warp.fence_clock = warp.clock.copy()
+
+        return call
+
+    return bind
+
+
+def _tensormap_fence(instr: Instr) -> Bind:
+    """The only thing that drops a tensor map from the descriptor cache: the acquire side."""
+    acquires = "acquire" in instr.parts or "acq_rel" in instr.parts
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        targets = lane_addresses(warp, instr.operands[0], mask) if instr.operands else None
+
+        def call() -> None:
+            if acquires and targets is not None:
+                for _, address in targets():
+                    warp.cta.maps.pop(address, None)
+            elif active_bits(warp, mask):
+                warp.fence_clock = warp.clock.copy()
+
+        return call
+
+    return bind
