@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from gemmgen.ir import KernelSpec
+from gemmgen.ir import KernelSpec, Node
 
 
 def edit(spec: KernelSpec, assignments: Iterable[str]) -> KernelSpec:
@@ -17,13 +17,20 @@ def edit(spec: KernelSpec, assignments: Iterable[str]) -> KernelSpec:
     assignments = tuple(assignments)
     if not assignments:
         return spec
-    tree = json.loads(spec.model_dump_json())  # all fields, defaults included: any of them may be set
+    tree = _tree(spec)
     for assignment in assignments:
         path, separator, text = assignment.partition("=")
         if not separator or not path:
             raise ValueError(f"--set {assignment!r}: write it as path=value, such as tile.n=256")
         _assign(tree, path, _value(text))
     return KernelSpec.from_json(json.dumps(tree))
+
+
+def _tree(value: Any) -> Any:
+    """Plain data with every field, also those at their defaults, which JSON leaves out: any of them may be set."""
+    if isinstance(value, Node):
+        return {name: _tree(getattr(value, name)) for name in type(value).model_fields}
+    return [_tree(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _value(text: str) -> Any:
