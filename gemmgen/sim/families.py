@@ -19,5 +19,8 @@ from . import (  # noqa: F401
     map_ops,
     matrix,
     memory_ops,
+    tcgen05_alloc,
+    tcgen05_copy,
+    tcgen05_mma,
     warp_ops,
 )

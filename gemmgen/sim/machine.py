@@ -55,13 +55,14 @@ class Cta:
         nbytes = -(-(self.dynamic_start + cluster.shared_bytes) // 16) * 16
         self.smem = Block(f"shared memory of CTA {position}", self.shared_base, np.full(nbytes, POISON, np.uint8))
         self.smem.start = SHARED_START
-        self.shadow = Shadow(nbytes, cluster.warps_per_cta * cluster.size, self)
+        self.shadow = Shadow(nbytes, cluster.first_barrier_component, self)
         self.mbarriers: dict[int, MBarrier] = {}
         self.barriers_made = 0
         self.named: dict[int, NamedBarrier] = {}
         self.maps: dict[int, bytes] = {}  # descriptor cache, dropped only by fence.proxy.tensormap
         self.wgmma_ops: dict[tuple[int, int], Any] = {}
         self.flag_clock = np.zeros((2, cluster.clock_size), np.int32)  # passed on by volatile and atomic accesses
+        self.tensor: Any = None  # tensor memory and pipe, once a tcgen05 instruction ran
         self.exited = False
         threads = cluster.threads
         self.warps = [Warp(self, i, min(32, threads - 32 * i)) for i in range(self.warp_count)]
@@ -88,8 +89,7 @@ class Cta:
                 f"CTA {self.position} initialises more than {BARRIER_CLOCKS} mbarriers; the simulator tracks no more"
             )
         self.barriers_made += 1
-        first = self.cluster.warps_per_cta * self.cluster.size
-        result: int = first + self.rank * BARRIER_CLOCKS + self.barriers_made - 1
+        result: int = self.cluster.first_barrier_component + self.rank * BARRIER_CLOCKS + self.barriers_made - 1
         return result
 
     def mbarrier(self, offset: int) -> MBarrier:
@@ -117,6 +117,8 @@ class Cta:
         for barrier in self.mbarriers.values():
             if barrier.tx:
                 raise Fault(f"CTA {self.position} exits, but {barrier.name} is left with {barrier.status()}")
+        if self.tensor is not None:
+            self.tensor.at_exit()
 
 
 class Cluster:
@@ -132,13 +134,30 @@ class Cluster:
         self.threads = launch.block[0] * launch.block[1] * launch.block[2]
         self.warps_per_cta = -(-self.threads // 32)
         self.shared_bytes = launch.shared_bytes
-        self.clock_size = self.size * (self.warps_per_cta + BARRIER_CLOCKS)
+        self._lay_out_clock()
         self.first = first
         self.ctas: list[Cta] = []
         for rank in range(self.size):
             x, y, z = self.place_of(rank)
             self.ctas.append(Cta(self, rank, (first[0] + x, first[1] + y, first[2] + z)))
         self.barrier = ClusterBarrier(self)
+
+    def _lay_out_clock(self) -> None:
+        """Components: warps, tensor pipes of the CTAs, mbarriers, then what each warp did in tensor memory."""
+        warps: int = self.warps_per_cta * self.size
+        self.warp_total = warps
+        tensor = any(instr.base == "tcgen05" for instr in self.program.entry.instrs)
+        self.first_barrier_component: int = warps + (self.size if tensor else 0)
+        self.first_tensor_component: int = self.first_barrier_component + self.size * BARRIER_CLOCKS
+        self.clock_size = self.first_tensor_component + (warps if tensor else 0)
+
+    def pipe_component(self, rank: int) -> int:
+        """The tensor pipe of a CTA."""
+        return self.warp_total + rank
+
+    def tensor_component(self, number: int) -> int:
+        """What a warp did in tensor memory, as far as its tcgen05.fence::before_thread_sync released it."""
+        return self.first_tensor_component + number
 
     def place_of(self, rank: int) -> Triple:
         x, y, _ = self.shape
@@ -154,11 +173,15 @@ class Cluster:
         return found
 
     def actor(self, number: int) -> str:
-        warps = self.warps_per_cta * self.size
+        warps = self.warp_total
         if number < warps:
             result: str = self.ctas[number // self.warps_per_cta].warps[number % self.warps_per_cta].who()
             return result
-        rank, index = divmod(number - warps, BARRIER_CLOCKS)
+        if number < self.first_barrier_component:
+            return f"the tensor pipe of CTA {self.ctas[number - warps].position}"
+        if number >= self.first_tensor_component:
+            return self.actor(number - self.first_tensor_component)
+        rank, index = divmod(number - self.first_barrier_component, BARRIER_CLOCKS)
         for barrier in self.ctas[rank].mbarriers.values():
             if barrier.component == number:
                 return f"an asynchronous copy that completes on {barrier.name}"
