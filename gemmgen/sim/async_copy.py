@@ -77,6 +77,7 @@ def _tensor_copy(instr: Instr, mods: Mods, reduction: str) -> Bind:
     rank = int(mods.pick(("1d", "2d", "3d", "4d", "5d"), "0d")[0])
     mods.flag("tile", *_CACHE)
     multicast = mods.flag("multicast::cluster")
+    pair = mods.pick(("cta_group::1", "cta_group::2")) == "cta_group::2"
     direction = tuple(p for p in mods.left if p.startswith(("shared", "global")))
     mods.left = [p for p in mods.left if p not in direction]
     completion = mods.pick(("mbarrier::complete_tx::bytes", "bulk_group"))
@@ -85,10 +86,10 @@ def _tensor_copy(instr: Instr, mods: Mods, reduction: str) -> Bind:
         return _bind_tensor_store(instr, rank, reduction)
     if completion != "mbarrier::complete_tx::bytes" or reduction:
         raise UnknownInstruction(f"{instr.opcode!r}: a load completes on an mbarrier")
-    return _bind_tensor_load(instr, rank, multicast)
+    return _bind_tensor_load(instr, rank, multicast, pair)
 
 
-def _bind_tensor_load(instr: Instr, rank: int, multicast: bool) -> Bind:
+def _bind_tensor_load(instr: Instr, rank: int, multicast: bool, pair: bool) -> Bind:
     def bind(warp: Warp, mask: Mask | None) -> Call:
         target, source, barrier = instr.operands[:3]
         to, bar = lane_address(warp, target), lane_address(warp, barrier)
@@ -97,7 +98,7 @@ def _bind_tensor_load(instr: Instr, rank: int, multicast: bool) -> Bind:
 
         def issue(lane: int) -> None:
             chosen = None if ranks is None else ranks(lane)
-            tensor_load(warp, instr, to(lane), tensor(lane), coords(lane), bar(lane), chosen)
+            tensor_load(warp, instr, to(lane), tensor(lane), coords(lane), bar(lane), chosen, pair)
 
         return per_lane(warp, mask, issue)
 

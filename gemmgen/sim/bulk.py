@@ -79,9 +79,16 @@ def _what(warp: Warp, instr: Instr) -> str:
 
 
 def tensor_load(
-    warp: Warp, instr: Instr, target: int, map_address: int, coords: tuple[int, ...], barrier: int, mask: int | None
+    warp: Warp,
+    instr: Instr,
+    target: int,
+    map_address: int,
+    coords: tuple[int, ...],
+    barrier: int,
+    mask: int | None,
+    pair: bool,
 ) -> None:
-    """Global memory to the box's place in one or several CTAs, completing on a barrier there."""
+    """Global memory to the box's place in one or several CTAs, completing on a barrier there, or of the CTA's pair."""
     tensor = load_map(warp, map_address)
     check_coordinates(tensor, coords)
     memory = warp.cta.gpu.memory
@@ -94,7 +101,8 @@ def tensor_load(
         store_shared_box(tensor, cta.smem.data, offset, fetch())
 
     _check_target(warp, target, 128)
-    _queue_loads(warp, instr, target, barrier, mask, tensor.transaction_bytes, lambda at: _box_words(tensor, at), write)
+    landing = Landing(tensor.transaction_bytes, lambda at: _box_words(tensor, at), write, pair=pair)
+    queue_landings(warp, instr, target, barrier, mask, landing)
 
 
 def bulk_load(
@@ -123,7 +131,7 @@ def bulk_load(
     def words(at: int) -> slice:
         return slice(at // 4, (at + size) // 4)
 
-    _queue_loads(warp, instr, target, barrier, mask, size, words, write)
+    queue_landings(warp, instr, target, barrier, mask, Landing(size, words, write))
 
 
 def remote_store(warp: Warp, instr: Instr, target: int, data: Array, barrier: int, align: int) -> None:
@@ -136,7 +144,7 @@ def remote_store(warp: Warp, instr: Instr, target: int, data: Array, barrier: in
     def words(at: int) -> slice:
         return slice(at // 4, (at + data.size) // 4)
 
-    _queue_loads(warp, instr, target, barrier, None, data.size, words, write, generic=True)
+    queue_landings(warp, instr, target, barrier, None, Landing(data.size, words, write, generic=True))
 
 
 def _check_target(warp: Warp, target: int, align: int) -> None:
@@ -145,36 +153,51 @@ def _check_target(warp: Warp, target: int, align: int) -> None:
         raise Fault(f"shared address {target:#x} of an asynchronous write must be a multiple of {align} bytes")
 
 
-def _queue_loads(
-    warp: Warp,
-    instr: Instr,
-    target: int,
-    barrier: int,
-    mask: int | None,
-    nbytes: int,
-    words: Callable[[int], slice],
-    write: Callable[[Cta, int], None],
-    generic: bool = False,
-) -> None:
+@dataclass(frozen=True)
+class Landing:
+    """Bytes that an asynchronous operation writes to shared memory, and which words of a CTA they are.
+
+    With pair (cta_group::2) the barrier is in the CTA of each destination's pair whose rank is as odd as the barrier's.
+    """
+
+    nbytes: int
+    words: Callable[[int], slice]
+    write: Callable[[Cta, int], None]
+    generic: bool = False
+    pair: bool = False
+    landed: Callable[[int, int], None] | None = None  # told the barrier's clock component and phase
+
+
+def queue_landings(warp: Warp, instr: Instr, target: int, barrier: int, mask: int | None, landing: Landing) -> None:
     """One AsyncOp per destination CTA: write, tell the shadow, complete the bytes on that CTA's barrier."""
     cta, offset = locate(warp, target)
     bar_cta, bar_offset = locate(warp, barrier)
-    if bar_cta is not cta and mask is None:
+    if bar_cta is not cta and mask is None and not (landing.pair and bar_cta.rank ^ 1 == cta.rank):
         raise Fault(f"{bar_cta.shared(bar_offset)}: the mbarrier of a copy must be in the destination's CTA")
     find_barrier(warp, barrier).check_fenced("the async proxy")
     clock, what = warp.clock.copy(), _what(warp, instr)
     for rank in _ranks(warp, cta.rank, mask):
-        destination = warp.cta.cluster.cta(rank)
+        destination = holder = warp.cta.cluster.cta(rank)
+        if landing.pair:
+            holder = warp.cta.cluster.cta(rank & ~1 | bar_cta.rank & 1)
 
-        def land(destination: Cta = destination) -> None:
-            if destination.exited:
-                raise Fault(f"it lands in shared memory of CTA {destination.position}, which has already exited")
-            signal = destination.mbarrier(bar_offset)
-            write(destination, offset)
-            destination.shadow.async_write(clock, words(offset), signal.component, signal.phase + 1, what, generic)
-            signal.complete(nbytes, clock)
+        def land(destination: Cta = destination, holder: Cta = holder) -> None:
+            _check_running(destination, holder)
+            signal = holder.mbarrier(bar_offset)
+            component, phase = signal.component, signal.phase + 1
+            landing.write(destination, offset)
+            destination.shadow.async_write(clock, landing.words(offset), component, phase, what, landing.generic)
+            signal.complete(landing.nbytes, clock)
+            if landing.landed is not None:
+                landing.landed(component, phase)
 
         warp.cta.gpu.submit(AsyncOp("load", what, land))
+
+
+def _check_running(*ctas: Cta) -> None:
+    for cta in ctas:
+        if cta.exited:
+            raise Fault(f"it lands in shared memory of CTA {cta.position}, which has already exited")
 
 
 def tensor_store(

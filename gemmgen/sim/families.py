@@ -15,6 +15,7 @@ from . import (  # noqa: F401
     fence_ops,
     fragment_ops,
     integer,
+    launch_control,
     logic,
     map_ops,
     matrix,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,6 +75,7 @@ class Gpu:
         self.discarded_rows = discarded_rows
         self.memory = GlobalMemory()
         self.pending: list[AsyncOp] = []
+        self.unlaunched: deque[Triple] = deque()  # first CTAs of clusters that wait for room, or to be cancelled
         self.progress = 0
         self.report = Report()
         self._programs: dict[tuple[int, str], Program] = {}
@@ -134,19 +136,13 @@ class Gpu:
 
     def _run(self, program: Program, launch: Launch) -> None:
         self.pending = []
-        firsts = iter(
-            [
-                (x, y, z)
-                for z, y, x in itertools.product(
-                    *(range(0, g, c) for g, c in zip(launch.grid[::-1], launch.cluster[::-1], strict=True))
-                )
-            ]
-        )
+        steps = (range(0, g, c) for g, c in zip(launch.grid[::-1], launch.cluster[::-1], strict=True))
+        self.unlaunched = deque((x, y, z) for z, y, x in itertools.product(*steps))
         room = max(1, self.sms // (launch.cluster[0] * launch.cluster[1] * launch.cluster[2]))
         resident: list[Cluster] = []
         while True:
-            while len(resident) < room and (first := next(firsts, None)) is not None:
-                resident.append(Cluster(self, program, first, launch))
+            while len(resident) < room and self.unlaunched:
+                resident.append(Cluster(self, program, self.unlaunched.popleft(), launch))
             if not resident:
                 break
             self._run_residents(resident)

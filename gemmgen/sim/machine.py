@@ -136,6 +136,7 @@ class Cluster:
         self.shared_bytes = launch.shared_bytes
         self._lay_out_clock()
         self.first = first
+        self.refusals: list[tuple[int, int]] = []  # barrier component and phase of try_cancel answers "nothing left"
         self.ctas: list[Cta] = []
         for rank in range(self.size):
             x, y, z = self.place_of(rank)

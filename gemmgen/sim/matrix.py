@@ -17,16 +17,13 @@ from .fragments import accumulator_to_registers, wgmma_a_fragment
 from .machine import AsyncOp, Cta
 from .registry import SYNC, Bind, Call, Mods, instruction
 from .tensor_core import ELEMENT_BITS, matrix_product
+from .tokens import holds_token, next_serial, resolve, serial_of, tokens
 from .types import Array, Imm, Instr, Mask, Not, Reg, Vec
 
 if TYPE_CHECKING:
     from .warp import Warp
 
 _SHAPE = re.compile(r"m64n(\d+)k(\d+)$")
-_TOKEN = np.uint32(0x7F800000)  # a signalling NaN: copies keep it, arithmetic does not
-_TOKEN_MASK = np.uint32(0xFFC00000)
-_REGISTER_BITS = 7
-_SERIALS = 1 << 22 - _REGISTER_BITS
 
 
 @dataclass(frozen=True)
@@ -107,6 +104,7 @@ class WarpOp:
     previous: WarpOp | None
     accumulator: Array | None
     a_registers: Array | None
+    a_index: Array | None
     values: Array | None = None
     chained: bool = False
     work: AsyncOp | None = field(default=None)
@@ -170,9 +168,7 @@ def wgmma(instr: Instr) -> Bind:
             if len(warp.active) != 32:
                 raise Fault("wgmma.mma_async needs all 32 lanes of the warp")
             group = _join(warp, instr, kind, 0 if a_row is None else int(a_row[0]), int(b_row[0]))
-            file = warp.registers.files["32"]
-            a_held = None if a_index is None else file[a_index]
-            _issue(warp, instr, group, registers, scale_d(), a_held)
+            _issue(warp, instr, group, registers, scale_d(), a_index)
 
         return call
 
@@ -249,7 +245,7 @@ def _join(warp: Warp, instr: Instr, kind: Kind, a: int, b: int) -> GroupOp:
     return op
 
 
-def _issue(warp: Warp, instr: Instr, group: GroupOp, registers: Array, scale_d: bool, a_held: Array | None) -> None:
+def _issue(warp: Warp, instr: Instr, group: GroupOp, registers: Array, scale_d: bool, a_index: Array | None) -> None:
     what = f"wgmma of {warp.who()} (PTX line {instr.line})"
     _note_reads(warp, group, what)
     file = warp.registers.files["32"]
@@ -263,9 +259,11 @@ def _issue(warp: Warp, instr: Instr, group: GroupOp, registers: Array, scale_d: 
             accumulator, previous.chained = None, True
         else:
             _check_unchanged(warp, registers, accumulator, "an accumulator")
-    warp.token_serial = warp.token_serial % (_SERIALS - 1) + 1
-    op = WarpOp(group, warp.index % 4, warp.token_serial, previous, accumulator, a_held)
-    file[registers] = _tokens(op.serial, len(registers))
+    if a_index is not None:
+        _check_unchanged(warp, a_index, file[a_index], "A")
+    a_held = None if a_index is None else file[a_index]
+    op = WarpOp(group, warp.index % 4, next_serial(warp), previous, accumulator, a_held, a_index)
+    file[registers] = tokens(op.serial, len(registers))
     warp.out.wgmma_open.append(op)
     warp.wgmma_pending[op.serial] = op
     op.work = warp.cta.gpu.submit(AsyncOp("wgmma", what, group.read))
@@ -290,19 +288,15 @@ def _note_reads(warp: Warp, group: GroupOp, what: str) -> None:
         group.codes = group.result = None
 
 
-def _tokens(serial: int, count: int) -> Array:
-    return (_TOKEN | np.uint32(serial << _REGISTER_BITS) | np.arange(count, dtype=np.uint32))[:, None]
-
-
 def _pending_of(warp: Warp, accumulator: Array) -> WarpOp | None:
     """The operation in flight whose tokens the accumulator holds, if it holds any."""
     if not warp.wgmma_pending:
         return None
     first = int(accumulator[0, 0])
-    pending = warp.wgmma_pending.get((first & 0x3FFFFF) >> _REGISTER_BITS)
-    if pending is None and not ((accumulator & _TOKEN_MASK) == _TOKEN).any():
+    pending = warp.wgmma_pending.get(serial_of(first))
+    if pending is None and not holds_token(accumulator).any():
         return None
-    if pending is None or not (accumulator == _tokens(pending.serial, len(accumulator))).all():
+    if pending is None or not (accumulator == tokens(pending.serial, len(accumulator))).all():
         raise Fault("wgmma.mma_async: the accumulator mixes registers of another wgmma that is still in flight")
     result: WarpOp | None = pending
     return result
@@ -373,60 +367,11 @@ def _wait(warp: Warp, keep: int) -> None:
         results[op.serial] = op.compute()
         del warp.wgmma_pending[op.serial]
         op.group.cta.shadow.async_read_done(warp, op.group.words)
+        if op.a_index is not None and not np.array_equal(warp.registers.files["32"][op.a_index], op.a_registers):
+            warp.cta.gpu.race("a register that holds A was changed before wgmma.wait_group let it go")
+    for op in warp.wgmma_pending.values():  # what they read may be what the finished ones read
+        op.group.cta.shadow.async_read_again(warp, op.group.words)
     wanted = {op.serial: 0 if op.chained else op.compute().size for op in finished}
-    narrow, wide = _carriers(warp.cta.program)
-    _resolve(warp.registers.files["32"], narrow, results, wanted)
-    for half in (0, 1):
-        _resolve(warp.registers.files["64"].view(np.uint32)[:, half::2], wide, results, wanted)
+    resolve(warp, results, wanted)
     if any(missing > 0 for missing in wanted.values()):
         raise Race("a register that wgmma writes was overwritten before wgmma.wait_group; the result is lost")
-
-
-def _carriers(program: Any) -> tuple[Array, Array]:
-    """Rows of 32- and 64-bit registers that can hold tokens: results of wgmma and what moves or selects make of them."""
-    found = program.shared.get("carriers")
-    if found is None:
-        sets = _carrier_sets(program.entry.instrs)
-        found = program.shared["carriers"] = tuple(np.array(sorted(sets[kind]), np.int64) for kind in ("32", "64"))
-    return found[0], found[1]
-
-
-def _carrier_sets(instrs: list[Instr]) -> dict[str, set[int]]:
-    sets: dict[str, set[int]] = {"32": set(), "64": set()}
-    moves = []
-    for instr in instrs:
-        if instr.parts[:2] == ("wgmma", "mma_async"):
-            sets["32"].update(item.index for item in instr.operands[0].items)
-        elif instr.base in ("mov", "selp", "slct"):
-            moves.append(([r for op in instr.operands[1:] for r in _registers(op)], _registers(instr.operands[0])))
-    grown = True
-    while grown:
-        before = sum(map(len, sets.values()))
-        for sources, targets in moves:
-            if any(r.index in sets.get(r.kind, ()) for r in sources):
-                for target in targets:
-                    if target.kind in sets:
-                        sets[target.kind].add(target.index)
-        grown = sum(map(len, sets.values())) > before
-    return sets
-
-
-def _registers(operand: Any) -> list[Reg]:
-    items = operand.items if isinstance(operand, Vec) else (operand,)
-    return [item for item in items if isinstance(item, Reg)]
-
-
-def _resolve(file: Array, carriers: Array, results: dict[int, Array], wanted: dict[int, int]) -> None:
-    """Replace every token of finished operations, wherever it was copied to; count them off."""
-    rows, lanes = np.nonzero((file[carriers] & _TOKEN_MASK) == _TOKEN)
-    if not rows.size:
-        return
-    rows = carriers[rows]
-    values = file[rows, lanes]
-    serials = (values & np.uint32(0x3FFFFF)) >> np.uint32(_REGISTER_BITS)
-    for serial in np.unique(serials).tolist():
-        if serial in results:
-            chosen = serials == serial
-            wanted[serial] -= int(chosen.sum())
-            where = rows[chosen], lanes[chosen]
-            file[where] = results[serial][values[chosen] & np.uint32(127), where[1]]

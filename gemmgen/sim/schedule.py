@@ -58,6 +58,10 @@ class Schedule:
         """Instructions a warp may run before another gets its turn."""
         return self.rng.choice((20, 200, 2000)) if self.mode in ("random", "starve") else 2000
 
+    def refuses(self) -> bool:
+        """Whether a clusterlaunchcontrol request fails although clusters are left: they are launched after all."""
+        return self.mode in ("random", "starve") and self.rng.random() < 0.15
+
     def yields(self) -> bool:
         """Whether a warp lets others run right after it arrived somewhere."""
         return self.mode != "random" or self.rng.random() < 0.7
