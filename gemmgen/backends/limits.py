@@ -32,6 +32,15 @@ LIMITS: dict[Arch, Limits] = {
         registers_per_thread=255,
         cluster_size=2,
     ),
+    Arch.SM100: Limits(
+        shared_per_cta=232448,
+        shared_per_sm=233472,
+        shared_reserved=1024,
+        threads_per_cta=1024,
+        registers_per_sm=65536,
+        registers_per_thread=255,
+        cluster_size=2,
+    ),
 }
 
 

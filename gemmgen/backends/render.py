@@ -10,7 +10,22 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from gemmgen.ir import Bias, Cast, DType, Param, Part, Plan, Residual, RingPlan, Scale, StepPlan, Store
+from gemmgen.ir import (
+    Arch,
+    Bias,
+    Cast,
+    DType,
+    MmaPlan,
+    Param,
+    Part,
+    Plan,
+    Residual,
+    RingPlan,
+    Scale,
+    StepPlan,
+    Store,
+    UmmaPlan,
+)
 
 C_TYPES = {DType.F32: "float", DType.BF16: "bf16", DType.E4M3: "u8"}
 PAIR_TYPES = {DType.F32: "float2", DType.BF16: "bf16x2"}
@@ -19,7 +34,8 @@ MMA_CALLS = {"e4m3": "f32_e4m3_e4m3", "bf16": "f32_bf16_bf16<A::TRANSPOSE, B::TR
 
 def render(plan: Plan) -> str:
     """The CUDA source of a plan: the same bytes for the same plan, always."""
-    return _environment().get_template("sm90_gemm.cu.jinja").render(**_view(plan))
+    view = {Arch.SM90: _sm90_view, Arch.SM100: _sm100_view}[plan.arch]
+    return _environment().get_template(f"{plan.arch}_gemm.cu.jinja").render(**_common(plan), **view(plan))
 
 
 @cache
@@ -34,21 +50,29 @@ def _environment() -> Environment:
     )
 
 
-def _view(plan: Plan) -> dict[str, Any]:
-    ring, mma = plan.mainloop, plan.mma
+def _common(plan: Plan) -> dict[str, Any]:
     load = next(role for role in plan.roles if role.kind == "tma_load")
-    math = next(role for role in plan.roles if role.kind == "wgmma")
-    dtype = next(entry.dtype for entry in plan.tensor_maps if entry.operand == mma.a)
     return {
         "plan": plan,
-        "ring": ring,
-        "mma": mma,
+        "mma": plan.mma,
         "load": load,
-        "math": math,
         "budget": "" if plan.ctas_per_sm == 1 else f", {plan.ctas_per_sm} CTAs an SM",
         "clustered": plan.cluster.size > 1,
         "params": [_param_line(param, plan.store.operand) for param in plan.params],
         "places": {entry.name: [_place(plan, entry, part) for part in entry.parts] for entry in plan.rings},
+        "steps": [_step_view(step) for step in plan.epilogue],
+        "pair_type": PAIR_TYPES[plan.store.dtype],
+    }
+
+
+def _sm90_view(plan: Plan) -> dict[str, Any]:
+    ring, mma = plan.mainloop, plan.mma
+    assert isinstance(mma, MmaPlan)
+    math = next(role for role in plan.roles if role.kind == "wgmma")
+    dtype = next(entry.dtype for entry in plan.tensor_maps if entry.operand == mma.a)
+    return {
+        "ring": ring,
+        "math": math,
         "places_of": {role: _place_name(ring, name) for role, name in _multiplied(plan).items()},
         "box_parts": [_box_part(plan, ring, part) for part in ring.parts if part.copy_by == "tma"],
         "lane_parts": [_lane_part(ring, part) for part in ring.parts if part.copy_by == "lanes"],
@@ -59,9 +83,100 @@ def _view(plan: Plan) -> dict[str, Any]:
         "unit_regs": mma.width // 2,
         "sfb_count": plan.tile.n // mma.sfb_columns if mma.sfb_columns else 0,
         "store_line": _store_line(plan, math.first_warp),
-        "steps": [_step_view(step) for step in plan.epilogue],
-        "pair_type": PAIR_TYPES[plan.store.dtype],
     }
+
+
+def _sm100_view(plan: Plan) -> dict[str, Any]:
+    mma = plan.mma
+    assert isinstance(mma, UmmaPlan)
+    ring = plan.mainloop
+    store = next(role for role in plan.roles if role.kind == "tmem_store")
+    scaled = [entry for entry in plan.rings if entry.ready_count]
+    roles = {role.kind: role for role in plan.roles}
+    return {
+        "ring": ring,
+        "acc": next(entry for entry in plan.rings if entry.columns),
+        "scale_rings": [_scale_ring(plan, mma, entry) for entry in scaled],
+        "issue": roles["tcgen05"],
+        "transpose": roles.get("transpose_scales"),
+        "store": store,
+        "box_parts": [_pair_box(plan, ring, part) for part in ring.parts],
+        "a_place": _place_name(ring, mma.a),
+        "b_place": _place_name(ring, mma.b),
+        "a_layout": _umma_layout(mma.a_major, plan.tile.k, mma.step_k),
+        "b_layout": _umma_layout(mma.b_major, plan.tile.k, mma.step_k),
+        "scale_ids": _scale_ids(plan, mma),
+        "store_line": _rows_line(plan, store.first_warp),
+    }
+
+
+def _umma_layout(major: str, k: int, step: int) -> str:
+    return "gemmgen::UmmaKMajor" if major == "k" else f"gemmgen::UmmaMnMajor<{k}, {step}>"
+
+
+def _scale_ring(plan: Plan, mma: UmmaPlan, ring: RingPlan) -> dict[str, Any]:
+    """A ring of scales holds one operand; `word` is the first of the words that a K block needs."""
+    (part,) = ring.parts
+    word = f"kb / {ring.name}::EVERY" if ring.every > 1 else f"kb * {part.words}" if part.words > 1 else "kb"
+    return {
+        "name": ring.name,
+        "operand": part.operand,
+        "place": _place_name(ring, part.operand),
+        "axis": part.inner_axis,
+        "word": word,
+        "column": part.column,
+        "every": ring.every,
+        "ready_count": ring.ready_count,
+        "full_count": ring.full_count,
+        "empty_count": ring.empty_count,
+    }
+
+
+def _scale_ids(plan: Plan, mma: UmmaPlan) -> list[dict[str, str]]:
+    """Per step of a K block: which byte of its word each operand's scale is, and how many columns on its word lies.
+
+    Where a word serves several K blocks, the byte follows the block instead of the step.
+    """
+    if mma.sfa is None:
+        return []
+    steps = []
+    for step in range(mma.steps):
+        view = {}
+        for name, operand, block in (("a", mma.sfa, mma.sfa_block), ("b", mma.sfb, mma.sfb_block)):
+            part = next(part for ring in plan.rings for part in ring.parts if part.operand == operand)
+            span, at = 4 * block, step * mma.step_k
+            moving = part.per > 1
+            view[f"{name}_id"] = f"kb % {part.per}" if moving else str(at % span // block)
+            view[f"{name}_word"] = "0" if moving else str(at // span)
+        steps.append(view)
+    return steps
+
+
+def _pair_box(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
+    """Where a box starts; B's rows are shared out between the CTAs of a pair."""
+    assert isinstance(plan.mma, UmmaPlan)
+    entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
+    spread = plan.tile.k // 2 if entry.element == "u8" and entry.dtype == DType.E2M1 else plan.tile.k
+    share = " + rank * (TILE_N / 2)" if plan.mma.ctas == 2 else ""
+    named = {
+        "m": "tile.m()",
+        "n": f"tile.n(){share}",
+        "k": "kb * TILE_K" if spread == plan.tile.k else f"kb * {spread}",
+    }
+    inner, outer = (named[axis] for axis in entry.axes)
+    return {"place": _place_name(ring, part.operand), "operand": part.operand, "inner": inner, "outer": outer}
+
+
+def _rows_line(plan: Plan, first_warp: int) -> str:
+    store = plan.store
+    if store.through is None:
+        columns = store.row_bytes // store.dtype.bytes
+        return (
+            f"gemmgen::DirectRows<{C_TYPES[store.dtype]}, {columns}> out(p.{store.operand}, p.{store.operand}_stride);"
+        )
+    staging = f"{store.through}::{store.operand.upper()}"
+    kind = f"gemmgen::StagedRows<{C_TYPES[store.dtype]}, {store.row_bytes}, {store.through}::SLOTS>"
+    return f"{kind} out(p.{store.operand}, {staging}, warp);"
 
 
 def _param_line(param: Param, output: str) -> str:
@@ -84,6 +199,7 @@ def _layout(major: str, rows: int, k: int) -> str:
 
 def _multiplied(plan: Plan) -> dict[str, str]:
     mma = plan.mma
+    assert isinstance(mma, MmaPlan)
     names = {"a": mma.a, "b": mma.b, "sfa": mma.sfa, "sfb": mma.sfb}
     return {role: name for role, name in names.items() if name is not None}
 
@@ -99,8 +215,11 @@ def _place(plan: Plan, ring: RingPlan, part: Part) -> str:
         return f"constexpr u32 {name} = {part.offset};"
     if part.copy_by == "lanes":
         return f"using {name} = gemmgen::Gather<{part.offset}, {part.count}, {part.step}, {part.per}>;"
+    if part.copy_by == "words":
+        return f"using {name} = gemmgen::Scales<{part.offset}, {part.count}, {part.words}>;"
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
-    shape = [part.offset, part.atoms, entry.box[1] * part.shared, entry.box[0], entry.dtype.bytes]
+    element_bytes = part.atom_bytes // (entry.box[0] * entry.box[1] * part.shared)
+    shape = [part.offset, part.atoms, entry.box[1] * part.shared, entry.box[0], element_bytes]
     shape += [part.shared] if part.shared > 1 else []
     return f"using {name} = gemmgen::Boxes<{', '.join(map(str, shape))}>;"
 

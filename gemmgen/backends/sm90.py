@@ -5,10 +5,19 @@ Reads as a table of contents: each step decides one part of the plan and refuses
 
 from __future__ import annotations
 
-import hashlib
 from math import gcd
 from typing import Literal
 
+from gemmgen.backends.common import (
+    SWIZZLE_BYTES,
+    SWIZZLES,
+    check_cluster,
+    digest,
+    majorness,
+    params,
+    staged_row_bytes,
+    step_plans,
+)
 from gemmgen.backends.limits import LIMITS
 from gemmgen.backends.placement import Footprint, align, place_rings, place_roles
 from gemmgen.ir import (
@@ -17,13 +26,10 @@ from gemmgen.ir import (
     KernelSpec,
     MmaPlan,
     Operand,
-    Param,
     Part,
     Plan,
     RingPlan,
     RolePlan,
-    Step,
-    StepPlan,
     Store,
     StorePlan,
     TensorMapPlan,
@@ -32,37 +38,28 @@ from gemmgen.ir import (
     split_axis,
 )
 
-SWIZZLE_BYTES = 128
-"""Operands sit in shared memory as atoms 128 bytes wide with the 128-byte smem_swizzle."""
 STEP_BYTES = 32
 """One wgmma consumes 32 bytes of K per row, whatever the element type."""
 BLOCK_ROWS = 64
 """One wgmma produces 64 rows."""
 WARP_ROWS = 16
 LANES = 32
-BROADCASTS: dict[tuple[str, ...], Literal["scalar", "m", "n", "matrix"]] = {
-    (): "scalar",
-    ("m",): "m",
-    ("n",): "n",
-    ("m", "n"): "matrix",
-}
-"""How an epilogue operand of each box meets the m by n tile."""
-SWIZZLES: dict[int, Literal[0, 32, 64, 128]] = {16: 0, 32: 32, 64: 64, 128: 128}
-"""The smem_swizzle of staging rows by their width in bytes."""
+ELEMENTS: dict[DType, Literal["u8", "bf16", "f32"]] = {DType.E4M3: "u8", DType.BF16: "bf16", DType.F32: "f32"}
+"""How the copy engine names elements."""
 
 
 def lower(spec: KernelSpec) -> Plan:
     """The plan of an sm90 spec. Raises ``ValueError`` naming what does not fit and what to change."""
-    _check_cluster(spec)
+    check_cluster(spec)
     roles = place_roles(spec)
     mma = _matrix_instruction(spec, roles)
     store = _output_path(spec)
     rings, shared_bytes = place_rings(spec, [_mainloop_ring(spec, roles, mma), *_staging_ring(spec, store, roles)])
-    steps = tuple(_step(spec, step) for step in spec.epilogue)
+    maps = _tensor_maps(spec, rings, store)
     return Plan(
         name=spec.name,
         arch=spec.arch,
-        spec_digest=hashlib.sha256(spec.to_json().encode()).hexdigest()[:12],
+        spec_digest=digest(spec),
         tile=spec.tile,
         cluster=spec.cluster,
         threads=sum(role.warps for role in roles) * LANES,
@@ -71,22 +68,14 @@ def lower(spec: KernelSpec) -> Plan:
         rings=rings,
         roles=roles,
         mma=mma,
-        epilogue=steps,
+        epilogue=step_plans(spec),
         store=store,
         schedule=spec.schedule,
         programmatic_launch=spec.programmatic_launch,
-        tensor_maps=_tensor_maps(spec, rings, store),
-        params=_params(spec, rings, store),
+        tensor_maps=maps,
+        params=params(spec, maps),
         operands=spec.operands,
     )
-
-
-def _check_cluster(spec: KernelSpec) -> None:
-    limit = LIMITS[spec.arch].cluster_size
-    if spec.cluster.size > limit:
-        raise ValueError(
-            f"cluster {spec.cluster.m}x{spec.cluster.n} has {spec.cluster.size} CTAs; at most {limit} here"
-        )
 
 
 # ---------------------------------------------------------------------------------------------- matrix instruction
@@ -106,7 +95,7 @@ def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPla
         )
     if spec.tile.n % width:
         raise ValueError(f"tile.n is {spec.tile.n}, not a multiple of the instruction's width {width}; change width")
-    if width != spec.tile.n and _major(b, "n") == "mn" and width % 64:
+    if width != spec.tile.n and majorness(b, "n") == "mn" and width % 64:
         raise ValueError(f"width {width} of a tile whose B is n-contiguous must be a multiple of 64")
     step_k = STEP_BYTES * 8 // a.dtype.bits
     mma = MmaPlan(
@@ -119,8 +108,8 @@ def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPla
         col_blocks=spec.tile.n // width,
         a=a.name,
         b=b.name,
-        a_major=_major(a, "m"),
-        b_major=_major(b, "n"),
+        a_major=majorness(a, "m"),
+        b_major=majorness(b, "n"),
         unroll=body.unroll,
     )
     if body.promote is not None:
@@ -135,16 +124,12 @@ def _check_operands(spec: KernelSpec, a: Operand, b: Operand) -> None:
     if (a.dtype, b.dtype) not in {(DType.E4M3, DType.E4M3), (DType.BF16, DType.BF16)}:
         raise ValueError(f"no wgmma multiplies {a.dtype} by {b.dtype} here; use e4m3 by e4m3 or bf16 by bf16")
     for operand, axis in ((a, "m"), (b, "n")):
-        if operand.dtype.bits == 8 and _major(operand, axis) == "mn":
+        if operand.dtype.bits == 8 and majorness(operand, axis) == "mn":
             raise ValueError(f"operand {operand.name!r} is {axis}-contiguous; 8-bit wgmma needs k contiguous")
     if spec.tile.k * a.dtype.bytes % SWIZZLE_BYTES:
         raise ValueError(
             f"tile.k is {spec.tile.k} = {spec.tile.k * a.dtype.bytes} B of {a.dtype}; it must be whole 128-byte atoms"
         )
-
-
-def _major(operand: Operand, axis: str) -> Literal["k", "mn"]:
-    return "mn" if operand.inner == axis else "k"
 
 
 def _promoted(spec: KernelSpec, mma: MmaPlan, scales: BlockScale) -> MmaPlan:
@@ -303,15 +288,11 @@ def _output_path(spec: KernelSpec) -> StorePlan:
     body = spec.math.body
     assert isinstance(body, Wgmma)
     width_bytes = (body.width or spec.tile.n) * output.dtype.bytes
-    row_bytes = next((size for size in (128, 64, 32, 16) if width_bytes % size == 0), 0)
+    row_bytes = staged_row_bytes(width_bytes)
     ring = spec.ring(step.through)
     return StorePlan(
         operand=output.name, dtype=output.dtype, through=step.through, row_bytes=row_bytes, slots=ring.slots or 2
     )
-
-
-def _step(spec: KernelSpec, step: Step) -> StepPlan:
-    return StepPlan(step=step, along=BROADCASTS[spec.operand(step.operands[0]).box] if step.operands else "none")
 
 
 # ---------------------------------------------------------------------------------------------- host side
@@ -330,6 +311,7 @@ def _tensor_maps(spec: KernelSpec, rings: tuple[RingPlan, ...], store: StorePlan
                 axes=("n", "m"),
                 box=(elements, WARP_ROWS),
                 smem_swizzle=SWIZZLES[store.row_bytes],
+                element=ELEMENTS[store.dtype],
             )
         )
     order = [operand.name for operand in spec.operands]
@@ -345,21 +327,5 @@ def _load_map(spec: KernelSpec, part: Part) -> TensorMapPlan:
         axes=(operand.inner, operand.outer),
         box=(part.atom_elements, rows // part.shared),
         smem_swizzle=0 if operand.dtype == DType.F32 else 128,
+        element=ELEMENTS[operand.dtype],
     )
-
-
-def _params(spec: KernelSpec, rings: tuple[RingPlan, ...], store: StorePlan) -> tuple[Param, ...]:
-    """Tensor maps first (64-byte aligned), then pointers with their strides, scalars, extents: no padding between."""
-    mapped = [plan.operand for plan in _tensor_maps(spec, rings, store)]
-    maps = [Param(name=name, kind="tensor_map", operand=name) for name in mapped]
-    wide: list[Param] = []
-    scalars: list[Param] = []
-    for operand in spec.operands:
-        if operand.is_scalar:
-            scalars.append(Param(name=operand.name, kind="scalar", operand=operand.name, dtype=operand.dtype))
-        elif operand.name not in mapped:
-            wide.append(Param(name=operand.name, kind="pointer", operand=operand.name, dtype=operand.dtype))
-            if len(operand.box) == 2:
-                wide.append(Param(name=f"{operand.name}_stride", kind="stride", operand=operand.name))
-    extents = [Param(name=axis, kind="extent") for axis in ("m", "n", "k")]
-    return (*maps, *wide, *scalars, *extents)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmgen.ir import Plan, RingPlan, RolePlan
+from gemmgen.ir import Plan, RingPlan, RolePlan, UmmaPlan
 
 
 def table(plan: Plan) -> str:
@@ -18,15 +18,13 @@ def table(plan: Plan) -> str:
 
 
 def _ring_lines(plan: Plan, ring: RingPlan) -> list[str]:
-    barriers = ""
-    if ring.turns == "k":
-        barriers = (
-            f"   full@{ring.full} ({ring.full_count} + {ring.tx_bytes} tx)   empty@{ring.empty} ({ring.empty_count})"
-        )
-    lines = [f"  ring {ring.name:<5} {ring.slots} x {ring.slot_bytes} B{barriers}"]
+    size = f"{ring.columns} tmem columns from {ring.column}" if ring.columns else f"{ring.slot_bytes} B"
+    lines = [f"  ring {ring.name:<5} {ring.slots} x {size}{_barriers(ring)}"]
     boxes = {entry.operand: entry for entry in plan.tensor_maps}
     for part in ring.parts:
-        if ring.turns == "store" or part.copy_by == "tma":
+        if part.copy_by == "words":
+            text = f"{part.words} words of scales for {part.count} rows, tmem columns from {part.column}"
+        elif ring.turns == "store" or part.copy_by == "tma":
             entry = boxes[part.operand]
             times = f"{part.atoms} x " if part.atoms > 1 else ""
             swizzle = f", {entry.smem_swizzle} B smem_swizzle" if entry.smem_swizzle else ""
@@ -40,9 +38,17 @@ def _ring_lines(plan: Plan, ring: RingPlan) -> list[str]:
 
 def _mma_line(plan: Plan) -> str:
     mma = plan.mma
+    if isinstance(mma, UmmaPlan):
+        return _umma_line(mma)
     promoted = f", promoted by {mma.sfa} x {mma.sfb} every {plan.tile.k} of k" if mma.sfa else ""
     count = f"{mma.steps * mma.units} a slot, {mma.accumulators} accumulators"
     return f"  mma        {mma.instruction} x {count}{promoted}, unroll {mma.unroll}"
+
+
+def _umma_line(mma: UmmaPlan) -> str:
+    scales = f", scales {mma.sfa} per {mma.sfa_block}, {mma.sfb} per {mma.sfb_block} of k" if mma.sfa else ""
+    memory = f"\n  tmem       {mma.tmem_columns} columns, address@{mma.tmem_address}"
+    return f"  mma        {mma.instruction} x {mma.steps} a slot, descriptor {mma.descriptor:#010x}{scales}{memory}"
 
 
 def _epilogue_line(plan: Plan) -> str:
@@ -57,15 +63,27 @@ def _grid_line(plan: Plan) -> str:
     return f"  grid       {schedule.kind}, {tiles}{cluster}{launch}"
 
 
+def _barriers(ring: RingPlan) -> str:
+    if ring.turns == "store":
+        return ""
+    every = f", a slot for {ring.every} K blocks" if ring.every > 1 else ""
+    bytes_ = f" + {ring.tx_bytes} tx" if ring.tx_bytes else ""
+    ready = f"   ready@{ring.ready} ({ring.ready_count})" if ring.ready_count else ""
+    full = f"   full@{ring.full} ({ring.full_count}{bytes_})"
+    return f"{full}{ready}   empty@{ring.empty} ({ring.empty_count}){every}"
+
+
 def _role_line(role: RolePlan) -> str:
     warps = f"warps {role.first_warp}-{role.first_warp + role.warps - 1}"
     registers = f"regs {role.registers}" if role.registers else "regs -"
-    arrow = "->" if role.kind == "tma_load" else "<-"
-    return f"  role {role.name:<5} {warps:<11} {registers:<9} {role.kind} {arrow} {', '.join(role.rings)}"
+    arrow = {"tma_load": "->", "transpose_scales": "<->"}.get(role.kind, "<-")
+    rings = ", ".join(role.rings) if role.kind != "tcgen05" else f"{', '.join(role.rings[1:])} -> {role.rings[0]}"
+    return f"  role {role.name:<5} {warps:<11} {registers:<9} {role.kind} {arrow} {rings}"
 
 
 def _store(plan: Plan) -> str:
     store = plan.store
     if store.through is None:
         return f"direct {store.dtype}"
-    return f"{store.dtype} by TMA, {store.slots} buffers of 16 x {store.row_bytes} B a warp"
+    rows = 16 if plan.mma.kind == "wgmma" else 32
+    return f"{store.dtype} by TMA, {store.slots} buffers of {rows} x {store.row_bytes} B a warp"

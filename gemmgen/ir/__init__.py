@@ -13,8 +13,9 @@ from gemmgen.ir.plan import (
     StepPlan,
     StorePlan,
     TensorMapPlan,
+    UmmaPlan,
 )
-from gemmgen.ir.roles import BlockScale, Ring, Role, TmaLoad, Wgmma
+from gemmgen.ir.roles import BlockScale, Ring, Role, Tcgen05, TmaLoad, TmemStore, TransposeScales, Wgmma
 from gemmgen.ir.schedule import Cluster, OneTile, Persistent, Tile
 from gemmgen.ir.spec import KernelSpec
 from gemmgen.ir.steps import Bias, Cast, Residual, Scale, Step, Store
@@ -45,9 +46,13 @@ __all__ = [
     "StepPlan",
     "Store",
     "StorePlan",
+    "Tcgen05",
     "TensorMapPlan",
     "Tile",
     "TmaLoad",
+    "TmemStore",
+    "TransposeScales",
+    "UmmaPlan",
     "Wgmma",
     "split_axis",
 ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from gemmgen.ir.dtype import Arch, DType
 from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import Operand
@@ -19,6 +21,8 @@ class TensorMapPlan(Node):
     axes: tuple[str, ...]
     box: tuple[int, ...]
     smem_swizzle: Literal[0, 32, 64, 128]
+    element: Literal["u8", "bf16", "f32", "i32", "16u4_align16b"]
+    """The copy engine's name for an element. Two packed 4-bit elements are copied as one ``u8``."""
 
 
 class Part(Node):
@@ -30,7 +34,7 @@ class Part(Node):
     """
 
     operand: Name
-    copy_by: Literal["tma", "lanes"]
+    copy_by: Literal["tma", "lanes", "words"]
     offset: int
     bytes: int
     inner_axis: str
@@ -45,6 +49,10 @@ class Part(Node):
     """Columns or rows of the problem from one copied element to the next."""
     per: int = 1
     """Problem elements one stored element stands for, along the axis that lanes walk."""
+    words: int = 0
+    """Words of block scales per row in a slot."""
+    column: int = 0
+    """Where the scales lie in tensor memory."""
 
 
 class RingPlan(Node):
@@ -81,7 +89,7 @@ class RolePlan(Node):
     """A role's warps and registers."""
 
     name: Name
-    kind: Literal["tma_load", "wgmma"]
+    kind: Literal["tma_load", "wgmma", "transpose_scales", "tcgen05", "tmem_store"]
     rings: tuple[Name, ...]
     first_warp: int
     warps: int
@@ -91,6 +99,7 @@ class RolePlan(Node):
 class MmaPlan(Node):
     """The matrix instruction and how a warpgroup's share of the tile is cut into units of one instruction shape."""
 
+    kind: Literal["wgmma"] = "wgmma"
     instruction: str
     width: int
     step_k: int
@@ -117,6 +126,32 @@ class MmaPlan(Node):
     def accumulators(self) -> int:
         """fp32 registers a thread holds for the tile."""
         return self.units * self.width // 2
+
+
+class UmmaPlan(Node):
+    """A tcgen05 product: one instruction shape, its descriptor, and where scales are picked from."""
+
+    kind: Literal["tcgen05"] = "tcgen05"
+    instruction: str
+    call: Literal["f16", "tf32", "mxf8f6f4", "mxf4", "mxf4nvf4"]
+    rows: int
+    columns: int
+    step_k: int
+    steps: int
+    ctas: Literal[1, 2]
+    descriptor: int
+    a: Name
+    b: Name
+    a_major: Literal["k", "mn"]
+    b_major: Literal["k", "mn"]
+    sfa: Name | None = None
+    sfb: Name | None = None
+    sfa_block: int = 0
+    sfb_block: int = 0
+    """Elements of k that one scale covers."""
+    tmem_columns: int = 0
+    tmem_address: int = 0
+    """Columns to allocate, and the shared-memory offset of the word that their address is written to."""
 
 
 class StepPlan(Node):
@@ -158,7 +193,7 @@ class Plan(Node):
     shared_bytes: int
     rings: tuple[RingPlan, ...]
     roles: tuple[RolePlan, ...]
-    mma: MmaPlan
+    mma: MmaPlan | UmmaPlan = Field(discriminator="kind")
     epilogue: tuple[StepPlan, ...]
     store: StorePlan
     schedule: Schedule

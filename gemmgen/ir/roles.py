@@ -81,7 +81,58 @@ class Wgmma(Node):
         return (self.a, self.b, *scales)
 
 
-Body = Annotated[TmaLoad | Wgmma, Field(discriminator="kind")]
+class TransposeScales(Node):
+    """Works on slots of scales in place, between the role that fills them and the one that multiplies by them."""
+
+    kind: Literal["transpose_scales"] = "transpose_scales"
+    hands_on: Rings
+
+    @property
+    def fills(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def drains(self) -> tuple[str, ...]:
+        return ()
+
+
+class Tcgen05(Node):
+    """One thread issues products out of shared memory into accumulators in tensor memory.
+
+    With ``scales`` the tensor core applies block scales itself. ``ctas=2`` multiplies for a pair of CTAs along m: each
+    holds its own rows of A and half of B. ``packed`` keeps 4-bit operands packed in shared memory, at twice the rate of
+    8-bit ones; otherwise each takes a byte there. ``swap_ab`` puts n on the instruction's 128-row axis.
+    """
+
+    kind: Literal["tcgen05"] = "tcgen05"
+    drains: Rings
+    fills: Rings
+    a: Name = "a"
+    b: Name = "b"
+    scales: BlockScale | None = None
+    ctas: Literal[1, 2] = 1
+    packed: bool = False
+    swap_ab: bool = False
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """What it reads from the rings it drains."""
+        scales = (self.scales.a, self.scales.b) if self.scales else ()
+        return (self.a, self.b, *scales)
+
+
+class TmemStore(Node):
+    """Warps drain accumulators from tensor memory, each lane a row, and run the epilogue."""
+
+    kind: Literal["tmem_store"] = "tmem_store"
+    drains: Rings
+
+    @property
+    def fills(self) -> tuple[str, ...]:
+        return ()
+
+
+Body = Annotated[TmaLoad | Wgmma | TransposeScales | Tcgen05 | TmemStore, Field(discriminator="kind")]
 
 
 class Role(Node):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, model_validator
 
 from gemmgen.ir.dtype import Arch
 from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import Operand
-from gemmgen.ir.roles import Ring, Role, TmaLoad, Wgmma
+from gemmgen.ir.roles import Ring, Role, Tcgen05, TmaLoad, TransposeScales, Wgmma
 from gemmgen.ir.schedule import Cluster, Persistent, Schedule, Tile
 from gemmgen.ir.steps import Bias, Cast, Residual, Scale, Step, Store
 
@@ -52,7 +52,7 @@ class KernelSpec(Node):
     @property
     def math(self) -> Role:
         """The role that multiplies."""
-        return next(role for role in self.roles if isinstance(role.body, Wgmma))
+        return next(role for role in self.roles if isinstance(role.body, Wgmma | Tcgen05))
 
     @property
     def output(self) -> Operand:
@@ -90,7 +90,8 @@ def _names_are_unique(spec: KernelSpec) -> None:
 
 
 def _roles_are_complete(spec: KernelSpec) -> None:
-    for body, what in ((TmaLoad, "TmaLoad"), (Wgmma, "Wgmma")):
+    kinds: tuple[tuple[Any, str], ...] = ((TmaLoad, "TmaLoad"), (Wgmma | Tcgen05, "Wgmma or Tcgen05"))
+    for body, what in kinds:
         count = sum(isinstance(role.body, body) for role in spec.roles)
         if count != 1:
             raise ValueError(f"spec {spec.name!r} has {count} roles with body {what}; it needs exactly 1")
@@ -98,7 +99,8 @@ def _roles_are_complete(spec: KernelSpec) -> None:
 
 def _rings_are_joined(spec: KernelSpec) -> None:
     for role in spec.roles:
-        for name in (*role.body.fills, *role.body.drains):
+        handed_on = role.body.hands_on if isinstance(role.body, TransposeScales) else ()
+        for name in (*role.body.fills, *role.body.drains, *handed_on):
             spec.ring(name)
     for ring in spec.rings:
         for name in ring.holds:
@@ -119,7 +121,7 @@ def _ring_is_joined(spec: KernelSpec, ring: Ring) -> None:
 
 def _multiplier_is_fed(spec: KernelSpec) -> None:
     body = spec.math.body
-    assert isinstance(body, Wgmma)
+    assert isinstance(body, Wgmma | Tcgen05)
     held = [name for ring in body.drains for name in spec.ring(ring).holds]
     missing = [name for name in body.operands if name not in held]
     if missing:

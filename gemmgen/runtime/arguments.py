@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from gemmgen.ir import DType, Operand, Param, Plan, TensorMapPlan, split_axis
+from gemmgen.ir import Operand, Param, Plan, TensorMapPlan, split_axis
 
 TENSOR_MAP_BYTES = 128
-TMA_DTYPES = {DType.E4M3: "u8", DType.BF16: "bf16", DType.F32: "f32"}
 
 
 class Encoder(Protocol):
@@ -57,8 +56,14 @@ def extent(axis: str, sizes: Mapping[str, int]) -> int:
 
 
 def expected_shape(operand: Operand, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape an operand must have for a problem of these sizes."""
-    return tuple(extent(axis, sizes) for axis in operand.box)
+    """The shape an operand's tensor must have for a problem of these sizes; 4-bit elements are stored two a byte."""
+    shape = (extent(axis, sizes) for axis in operand.box)
+    if operand.dtype.packed == 1:
+        return tuple(shape)
+    return tuple(
+        -(-size // operand.dtype.packed) if axis == operand.inner else size
+        for axis, size in zip(operand.box, shape, strict=True)
+    )
 
 
 def grid_size(plan: Plan, sizes: Mapping[str, int], sms: int) -> int:
@@ -97,12 +102,15 @@ def _field(plan: Plan, param: Param, problem: Problem, encode: Encoder) -> bytes
 
 def tensor_map(operand: Operand, entry: TensorMapPlan, problem: Problem, output: str, encode: Encoder) -> bytes:
     """One operand's tensor map. With k = 0 the kernel reads no operand, so any legal map does: the output's memory."""
-    view, size = problem.tensors[operand.name], operand.dtype.bytes
+    view, packed = problem.tensors[operand.name], operand.dtype.packed
+    size = packed * operand.dtype.bits // 8
     outer = operand.box.index(entry.axes[1])
     dims = (extent(entry.axes[0], problem.sizes), extent(entry.axes[1], problem.sizes))
     pitch, address = view.strides[outer] * size, view.address
+    if entry.element == "u8":
+        dims = (-(-dims[0] // packed), dims[1])
     if 0 in dims:
         dims, pitch, address = (16 // size, 1), 16, problem.tensors[output].address // 16 * 16
     if dims[1] == 1:
-        pitch = -(-dims[0] * size // 16) * 16
-    return encode(TMA_DTYPES[operand.dtype], address, dims, (pitch,), entry.box, (1, 1), entry.smem_swizzle)
+        pitch = -(-view.shape[operand.box.index(entry.axes[0])] * size // 16) * 16
+    return encode(entry.element, address, dims, (pitch,), entry.box, (1, 1), entry.smem_swizzle)

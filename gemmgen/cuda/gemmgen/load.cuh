@@ -15,7 +15,9 @@ struct Boxes {
 
   DEVICE static u32 address(u32 slot) { return ptx::smem_base() + OFFSET + slot * SLOT_BYTES; }
 
-  // Copies from (`inner`, `outer`), counted along the contiguous and the strided axis; bytes arrive at `full`.
+  // Copies from (`inner`, `outer`), counted along the contiguous and the strided axis; bytes arrive at `full`, which may
+  // lie in either CTA of a pair that multiplies together (CTAS 2).
+  template <u32 CTAS = 1>
   DEVICE static void load(u32 slot, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
     const u32 rank = SHARED == 1 ? 0 : ptx::cluster_rank();
 #pragma unroll
@@ -23,7 +25,9 @@ struct Boxes {
       const u32 to = address(slot) + box * BOX_BYTES + rank * (BOX_BYTES / SHARED);
       const u32 x = inner + box * ELEMENTS;
       const u32 y = outer + rank * (ROWS / SHARED);
-      if constexpr (SHARED == 1)
+      if constexpr (CTAS == 2)
+        ptx::tma_load_2d_pair(to, map, x, y, full);
+      else if constexpr (SHARED == 1)
         ptx::tma_load_2d(to, map, x, y, full);
       else
         ptx::tma_load_2d_multicast(to, map, x, y, full, u16((1 << SHARED) - 1));

@@ -120,6 +120,12 @@ class DirectStore {
  public:
   DEVICE DirectStore(T* to, u64 stride) : to_(to), stride_(stride) {}
 
+  // Columns n and n + 1 of a row inside the matrix; the second may lie past its edge.
+  template <class Pair>
+  DEVICE void pair(u32 row, u32 col, u32 cols, Pair x) const {
+    put(to_ + row * stride_ + col, x, col + 1 < cols);
+  }
+
   template <u32 REGS, class F>
   DEVICE void block(const float (&acc)[REGS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
 #pragma unroll
@@ -127,7 +133,7 @@ class DirectStore {
       const u32 row = m + ptx::lane_index() / 4 + i % 4 / 2 * 8;
       const u32 col = n + i / 4 * 8 + fragment_col();
       if (row >= rows || col >= cols) continue;
-      put(to_ + row * stride_ + col, epilogue(make_float2(acc[i], acc[i + 1]), row, col), col + 1 < cols);
+      pair(row, col, cols, epilogue(make_float2(acc[i], acc[i + 1]), row, col));
     }
   }
 

@@ -32,6 +32,13 @@ DEVICE void mbarrier_arrive_remote(u32 bar, u32 cta) {
       : "memory");
 }
 
+// mapa, PTX 7.8, sm_90: the address of the same offset in another CTA of the cluster.
+DEVICE u32 map_to_cta(u32 address, u32 cta) {
+  u32 mapped;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(cta));
+  return mapped;
+}
+
 // mbarrier.try_wait.parity, PTX 7.8, sm_90: false when the phase has not completed within a time the hardware chooses.
 DEVICE bool mbarrier_try_wait(u32 bar, u32 parity) {
   u32 done;

@@ -17,6 +17,15 @@ DEVICE void tma_load_2d(u32 to, const TensorMap& map, u32 inner, u32 outer, u32 
       : "memory");
 }
 
+// cp.async.bulk.tensor.2d of a CTA pair, PTX 8.6, sm_100a: into this CTA, bytes counted at a barrier of either one.
+DEVICE void tma_load_2d_pair(u32 to, const TensorMap& map, u32 inner, u32 outer, u32 bar) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+      "l"(reinterpret_cast<u64>(&map)), "r"(inner), "r"(outer), "r"(bar)
+      : "memory");
+}
+
 // cp.async.bulk.tensor.2d with multicast, PTX 8.0, sm_90: to the same offset in every CTA of `ctas` (one bit each).
 DEVICE void tma_load_2d_multicast(u32 to, const TensorMap& map, u32 inner, u32 outer, u32 bar, u16 ctas) {
   asm volatile(

@@ -1,5 +1,6 @@
 // wgmma: the warpgroup matrix instruction of Hopper. The only file that knows its operand lists.
 #pragma once
+#include "ptx/pin.cuh"
 #include "ptx/types.cuh"
 
 namespace ptx {
@@ -14,13 +15,6 @@ DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" :::
 template <u32 PENDING>
 DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
-}
-
-// No instruction: the compiler may move neither reads nor writes of these registers across this point.
-template <u32 COUNT>
-DEVICE void pin(float (&d)[COUNT]) {
-#pragma unroll
-  for (u32 i = 0; i < COUNT; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
 // Shared-memory matrix descriptor, PTX ISA "Matrix Descriptor Format": address, leading and stride byte offsets in

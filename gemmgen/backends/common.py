@@ -1,0 +1,70 @@
+"""Steps of lowering that architectures share: the spec's digest, epilogue operands, staging rows, kernel parameters."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal
+
+from gemmgen.backends.limits import LIMITS
+from gemmgen.ir import KernelSpec, Operand, Param, StepPlan, TensorMapPlan
+
+SWIZZLE_BYTES = 128
+"""Operands sit in shared memory as atoms 128 bytes wide with the 128-byte smem_swizzle."""
+BROADCASTS: dict[tuple[str, ...], Literal["scalar", "m", "n", "matrix"]] = {
+    (): "scalar",
+    ("m",): "m",
+    ("n",): "n",
+    ("m", "n"): "matrix",
+}
+"""How an epilogue operand of each box meets the m by n tile."""
+SWIZZLES: dict[int, Literal[0, 32, 64, 128]] = {16: 0, 32: 32, 64: 64, 128: 128}
+"""The smem_swizzle of staging rows by their width in bytes."""
+
+
+def digest(spec: KernelSpec) -> str:
+    """Twelve hexadecimal digits that change when the spec does."""
+    return hashlib.sha256(spec.to_json().encode()).hexdigest()[:12]
+
+
+def check_cluster(spec: KernelSpec) -> None:
+    """Refuse clusters of more CTAs than are lowered for the architecture."""
+    limit = LIMITS[spec.arch].cluster_size
+    if spec.cluster.size > limit:
+        raise ValueError(
+            f"cluster {spec.cluster.m}x{spec.cluster.n} has {spec.cluster.size} CTAs; at most {limit} here"
+        )
+
+
+def majorness(operand: Operand, axis: str) -> Literal["k", "mn"]:
+    """Whether a factor is contiguous along k or along its own axis."""
+    return "mn" if operand.inner == axis else "k"
+
+
+def staged_row_bytes(width_bytes: int) -> int:
+    """The widest staging row, at most a smem_swizzle atom, that divides a block of columns."""
+    return next((size for size in (128, 64, 32, 16) if width_bytes % size == 0), 0)
+
+
+def step_plans(spec: KernelSpec) -> tuple[StepPlan, ...]:
+    """The epilogue with each step's operand resolved to how it broadcasts."""
+    return tuple(
+        StepPlan(step=step, along=BROADCASTS[spec.operand(step.operands[0]).box] if step.operands else "none")
+        for step in spec.epilogue
+    )
+
+
+def params(spec: KernelSpec, tensor_maps: tuple[TensorMapPlan, ...]) -> tuple[Param, ...]:
+    """Tensor maps first (64-byte aligned), then pointers with their strides, scalars, extents: no padding between."""
+    mapped = [plan.operand for plan in tensor_maps]
+    maps = [Param(name=name, kind="tensor_map", operand=name) for name in mapped]
+    wide: list[Param] = []
+    scalars: list[Param] = []
+    for operand in spec.operands:
+        if operand.is_scalar:
+            scalars.append(Param(name=operand.name, kind="scalar", operand=operand.name, dtype=operand.dtype))
+        elif operand.name not in mapped:
+            wide.append(Param(name=operand.name, kind="pointer", operand=operand.name, dtype=operand.dtype))
+            if len(operand.box) == 2:
+                wide.append(Param(name=f"{operand.name}_stride", kind="stride", operand=operand.name))
+    extents = [Param(name=axis, kind="extent") for axis in ("m", "n", "k")]
+    return (*maps, *wide, *scalars, *extents)

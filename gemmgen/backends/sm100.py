@@ -1,0 +1,425 @@
+"""Lowering for datacenter Blackwell: TMA producers, one thread issuing tcgen05.mma, accumulators in tensor memory.
+
+Reads as a table of contents: each step decides one part of the plan and refuses what the hardware cannot do.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gemmgen.backends.common import (
+    SWIZZLE_BYTES,
+    SWIZZLES,
+    check_cluster,
+    digest,
+    majorness,
+    params,
+    staged_row_bytes,
+    step_plans,
+)
+from gemmgen.backends.placement import BARRIER_BYTES, Footprint, align, place_rings, place_roles
+from gemmgen.backends.umma import instruction_descriptor
+from gemmgen.ir import (
+    DType,
+    KernelSpec,
+    Operand,
+    Part,
+    Plan,
+    RingPlan,
+    RolePlan,
+    Store,
+    StorePlan,
+    Tcgen05,
+    TensorMapPlan,
+    TmaLoad,
+    TmemStore,
+    TransposeScales,
+    UmmaPlan,
+    split_axis,
+)
+
+STEP_BYTES = 32
+"""One tcgen05.mma consumes 32 bytes of K per row, whatever the element type."""
+LANES = 128
+"""Rows of tensor memory."""
+COLUMNS = 512
+"""Columns of tensor memory."""
+WARP_ROWS = 32
+SCALES_PER_WORD = 4
+ELEMENTS: dict[DType, Literal["u8", "bf16", "f32", "i32", "16u4_align16b"]] = {
+    DType.E4M3: "u8",
+    DType.E5M2: "u8",
+    DType.E2M1: "16u4_align16b",
+    DType.BF16: "bf16",
+    DType.F32: "f32",
+    DType.UE8M0X4: "i32",
+    DType.UE4M3X4: "i32",
+}
+"""How the copy engine names elements; a 4-bit operand that is not packed gets a byte each in shared memory."""
+
+
+def lower(spec: KernelSpec) -> Plan:
+    """The plan of an sm100 spec. Raises ``ValueError`` naming what does not fit and what to change."""
+    check_cluster(spec)
+    _check_roles(spec)
+    roles = place_roles(spec)
+    mma = _product(spec)
+    store = _output_path(spec)
+    footprints = [*_operand_rings(spec, mma), _accumulator_ring(spec, mma, roles), *_staging_ring(store, roles)]
+    rings, shared_bytes = place_rings(spec, footprints, extra=BARRIER_BYTES)
+    rings, used = _place_scales(rings)
+    mma = mma.replace(tmem_columns=_allocation(spec, used), tmem_address=shared_bytes - BARRIER_BYTES)
+    maps = _tensor_maps(spec, rings, mma, store)
+    return Plan(
+        name=spec.name,
+        arch=spec.arch,
+        spec_digest=digest(spec),
+        tile=spec.tile,
+        cluster=spec.cluster,
+        threads=sum(role.warps for role in roles) * 32,
+        ctas_per_sm=spec.ctas_per_sm,
+        shared_bytes=shared_bytes,
+        rings=rings,
+        roles=roles,
+        mma=mma,
+        epilogue=step_plans(spec),
+        store=store,
+        schedule=spec.schedule,
+        programmatic_launch=spec.programmatic_launch,
+        tensor_maps=maps,
+        params=params(spec, maps),
+        operands=spec.operands,
+    )
+
+
+def _check_roles(spec: KernelSpec) -> None:
+    body = _body(spec)
+    storing = [role for role in spec.roles if isinstance(role.body, TmemStore)]
+    if len(storing) != 1 or storing[0].warps != LANES // WARP_ROWS:
+        raise ValueError(
+            f"spec {spec.name!r} needs one role with body TmemStore and 4 warps: each reaches 32 lanes of tensor memory"
+        )
+    scaled = {name for role in spec.roles if isinstance(role.body, TransposeScales) for name in role.body.hands_on}
+    needed = {ring.name for ring in spec.rings if body.scales and {body.scales.a, body.scales.b} & set(ring.holds)}
+    if scaled != needed:
+        raise ValueError(f"rings {sorted(needed)} hold block scales, but TransposeScales hands on {sorted(scaled)}")
+    if spec.ctas_per_sm != 1:
+        raise ValueError(f"spec {spec.name!r} asks for {spec.ctas_per_sm} CTAs an SM; its tensor memory allows 1")
+    if (spec.cluster.m, spec.cluster.n) != (body.ctas, 1):
+        raise ValueError(
+            f"role {spec.math.name!r} multiplies for {body.ctas} CTAs along m, but the cluster is "
+            f"{spec.cluster.m}x{spec.cluster.n}; make it {body.ctas}x1"
+        )
+
+
+def _body(spec: KernelSpec) -> Tcgen05:
+    if not isinstance(spec.math.body, Tcgen05):
+        raise ValueError(f"role {spec.math.name!r} has body {spec.math.body.kind}; sm100 multiplies with Tcgen05")
+    return spec.math.body
+
+
+# ---------------------------------------------------------------------------------------------- product
+
+
+def _product(spec: KernelSpec) -> UmmaPlan:
+    body = _body(spec)
+    a, b = spec.operand(body.a), spec.operand(body.b)
+    call = _call(spec, body, a, b)
+    step_k = STEP_BYTES * 8 // _smem_bits(a, body)
+    _check_shape(spec, body, a, b, call)
+    a_major, b_major = majorness(a, "m"), majorness(b, "n")
+    columns = spec.tile.n
+    return UmmaPlan(
+        instruction=f"tcgen05_mma_cta{body.ctas}_{call}_m{LANES * body.ctas}n{columns}k{step_k}_{a.dtype}_{b.dtype}",
+        call=call,
+        rows=LANES * body.ctas,
+        columns=columns,
+        step_k=step_k,
+        steps=spec.tile.k // step_k,
+        ctas=body.ctas,
+        descriptor=instruction_descriptor(call, a.dtype, b.dtype, LANES * body.ctas, columns, a_major, b_major),
+        a=a.name,
+        b=b.name,
+        a_major=a_major,
+        b_major=b_major,
+        sfa=body.scales.a if body.scales else None,
+        sfb=body.scales.b if body.scales else None,
+        sfa_block=_block(spec, body.scales.a, call) if body.scales else 0,
+        sfb_block=_block(spec, body.scales.b, call) if body.scales else 0,
+    )
+
+
+def _smem_bits(operand: Operand, body: Tcgen05) -> int:
+    return 8 if operand.dtype == DType.E2M1 and not body.packed else operand.dtype.bits
+
+
+def _call(
+    spec: KernelSpec, body: Tcgen05, a: Operand, b: Operand
+) -> Literal["f16", "tf32", "mxf8f6f4", "mxf4", "mxf4nvf4"]:
+    types = {a.dtype, b.dtype}
+    if body.scales is None:
+        if types == {DType.BF16}:
+            return "f16"
+        if types == {DType.F32}:
+            return "tf32"
+    elif body.packed and types == {DType.E2M1}:
+        kinds = {spec.operand(name).dtype for name in (body.scales.a, body.scales.b)}
+        if kinds == {DType.UE8M0X4}:
+            return "mxf4"
+        if kinds == {DType.UE4M3X4}:
+            return "mxf4nvf4"
+    elif not body.packed and types <= {DType.E4M3, DType.E5M2, DType.E2M1}:
+        return "mxf8f6f4"
+    raise ValueError(
+        f"no tcgen05 product takes {a.dtype} by {b.dtype} with {'packed ' if body.packed else ''}"
+        f"{'block' if body.scales else 'no'} scales; bf16 and f32 take none, 8- and 4-bit types need them"
+    )
+
+
+def _check_shape(spec: KernelSpec, body: Tcgen05, a: Operand, b: Operand, call: str) -> None:
+    if body.swap_ab:
+        raise ValueError(f"role {spec.math.name!r}: swap_ab is not lowered for sm100; leave it False")
+    if spec.tile.m != LANES:
+        raise ValueError(
+            f"tile.m is {spec.tile.m}; each CTA's rows fill the {LANES} lanes of tensor memory, so use 128"
+        )
+    if spec.tile.n % 16 or (body.ctas == 2 and spec.tile.n % 32):
+        raise ValueError(f"tile.n is {spec.tile.n}; with {body.ctas} CTAs it must be a multiple of {16 * body.ctas}")
+    width = spec.tile.k * _smem_bits(a, body) // 8
+    if width != SWIZZLE_BYTES:
+        raise ValueError(f"tile.k is {spec.tile.k} = {width} B of {a.dtype} in shared memory; a row must be 128 B")
+    for operand, axis in ((a, "m"), (b, "n")):
+        if operand.dtype == DType.E2M1 and majorness(operand, axis) == "mn":
+            raise ValueError(f"operand {operand.name!r} is {axis}-contiguous; 4-bit operands need k contiguous")
+        if operand.dtype == DType.F32 and majorness(operand, axis) == "mn":
+            raise ValueError(f"operand {operand.name!r} is {axis}-contiguous; tf32 operands need k contiguous here")
+
+
+def _block(spec: KernelSpec, name: str, call: str) -> int:
+    """Elements of k that one scale of an operand covers: a word of four stands for ``k / divisor``."""
+    operand = spec.operand(name)
+    divisor = next((split_axis(axis)[1] for axis in operand.box if split_axis(axis)[0] == "k"), 0)
+    block, allowed = divisor // SCALES_PER_WORD, {"mxf8f6f4": (32, 128), "mxf4": (32,), "mxf4nvf4": (16,)}[call]
+    if block not in allowed or divisor % SCALES_PER_WORD:
+        axes = [f"k/{each * SCALES_PER_WORD}" for each in allowed]
+        raise ValueError(f"scales {name!r} have box {operand.box}; {call} takes words along {' or '.join(axes)}")
+    if operand.inner in (axis for axis in operand.box if axis.startswith("k")):
+        raise ValueError(f"scales {name!r} are k-contiguous; words come by TMA with m or n contiguous")
+    return block
+
+
+# ---------------------------------------------------------------------------------------------- rings
+
+
+def _operand_rings(spec: KernelSpec, mma: UmmaPlan) -> list[Footprint]:
+    body = spec.load.body
+    assert isinstance(body, TmaLoad)
+    return [_operand_ring(spec, mma, name) for name in body.fills]
+
+
+def _operand_ring(spec: KernelSpec, mma: UmmaPlan, name: str) -> Footprint:
+    ring = spec.ring(name)
+    parts = tuple(_part(spec, mma, spec.operand(held)) for held in ring.holds)
+    scales = any(part.copy_by == "words" for part in parts)
+    if scales != all(part.copy_by == "words" for part in parts):
+        raise ValueError(f"ring {name!r} holds {ring.holds}; scales turn over apart from data, so give them a ring")
+    every = max((part.per for part in parts), default=1)
+    if ring.every != every:
+        raise ValueError(
+            f"ring {name!r} turns every {ring.every} K blocks; its scales serve {every}, so set every={every}"
+        )
+    return Footprint(
+        name=name,
+        parts=parts,
+        slots=ring.slots,
+        every=every,
+        full_count=1,
+        ready_count=mma.ctas if scales else 0,
+        empty_count=1,
+        tx_bytes=sum(_tx_bytes(spec, mma, part) for part in parts) * (1 if scales else mma.ctas),
+    )
+
+
+def _tx_bytes(spec: KernelSpec, mma: UmmaPlan, part: Part) -> int:
+    """Bytes the copy engine counts: of 4-bit elements spread to bytes, the packed ones."""
+    if part.copy_by == "words":
+        return part.words * part.count * 4
+    spread = spec.operand(part.operand).dtype == DType.E2M1 and mma.call == "mxf8f6f4"
+    return part.atoms * part.atom_bytes // (2 if spread else 1)
+
+
+def _part(spec: KernelSpec, mma: UmmaPlan, operand: Operand) -> Part:
+    if operand.name in (mma.a, mma.b):
+        return _tile_part(spec, mma, operand)
+    if operand.name in (mma.sfa, mma.sfb):
+        return _scale_part(spec, mma, operand)
+    raise ValueError(f"role {spec.load.name!r} copies operand {operand.name!r}, which no role multiplies or scales by")
+
+
+def _tile_part(spec: KernelSpec, mma: UmmaPlan, operand: Operand) -> Part:
+    """Atoms 128 bytes wide along the contiguous axis, as many as cover this CTA's share of the tile."""
+    share = {"m": spec.tile.m, "n": spec.tile.n // mma.ctas, "k": spec.tile.k}
+    body = _body(spec)
+    elements = SWIZZLE_BYTES * 8 // _smem_bits(operand, body)
+    rows, inner = share[operand.outer], share[operand.inner]
+    if inner % elements:
+        raise ValueError(
+            f"operand {operand.name!r} is {operand.inner}-contiguous: {inner} elements of {operand.inner} a CTA are no "
+            f"multiple of the {elements} in 128 bytes; change the tile"
+        )
+    return Part(
+        operand=operand.name,
+        copy_by="tma",
+        offset=0,
+        bytes=inner // elements * rows * SWIZZLE_BYTES,
+        inner_axis=operand.inner,
+        outer_axis=operand.outer,
+        atoms=inner // elements,
+        atom_bytes=rows * SWIZZLE_BYTES,
+        atom_elements=elements,
+    )
+
+
+def _scale_part(spec: KernelSpec, mma: UmmaPlan, operand: Operand) -> Part:
+    """Words of four scales, one a row; rows are rounded up to the 128 that one copy to tensor memory takes."""
+    axis, rows = ("m", spec.tile.m) if operand.name == mma.sfa else ("n", spec.tile.n)
+    if operand.inner != axis:
+        raise ValueError(f"scales {operand.name!r} have box {operand.box}; they need one word a row: ({axis!r}, ...)")
+    block = mma.sfa_block if operand.name == mma.sfa else mma.sfb_block
+    span = block * SCALES_PER_WORD
+    words = max(1, spec.tile.k // span)
+    return Part(
+        operand=operand.name,
+        copy_by="words",
+        offset=0,
+        bytes=words * align(rows, LANES) * 4,
+        inner_axis=axis,
+        outer_axis=operand.outer,
+        count=rows,
+        per=max(1, span // spec.tile.k),
+        words=words,
+    )
+
+
+def _accumulator_ring(spec: KernelSpec, mma: UmmaPlan, roles: tuple[RolePlan, ...]) -> Footprint:
+    """Two slots when both fit beside the scales: the next tile is multiplied while this one is stored."""
+    (name,) = _body(spec).fills
+    ring = spec.ring(name)
+    warps = next(role.warps for role in roles if role.kind == "tmem_store")
+    columns = align(mma.columns, 32)
+    room = COLUMNS - sum(_scale_columns(part) for part in _scale_parts(spec, mma))
+    slots = ring.slots or (2 if 2 * columns <= room else 1)
+    if slots * columns > room:
+        raise ValueError(
+            f"ring {name!r} with {slots} slots of {columns} columns needs {slots * columns} of tensor memory, "
+            f"{room} are left beside the scales; use 1 slot or a smaller tile.n"
+        )
+    return Footprint(
+        name=name,
+        parts=(),
+        slots=slots,
+        turns="tile",
+        full_count=1,
+        empty_count=warps * mma.ctas,
+        columns=columns,
+    )
+
+
+def _scale_parts(spec: KernelSpec, mma: UmmaPlan) -> list[Part]:
+    return [_scale_part(spec, mma, spec.operand(name)) for name in (mma.sfa, mma.sfb) if name]
+
+
+def _scale_columns(part: Part) -> int:
+    """Four columns hold a word of 128 rows."""
+    return part.words * align(part.count, LANES) // LANES * 4
+
+
+def _place_scales(rings: tuple[RingPlan, ...]) -> tuple[tuple[RingPlan, ...], int]:
+    """Scales lie behind the accumulators; products and copies run in order, so one place serves all slots."""
+    column = max(ring.column + ring.columns * ring.slots for ring in rings if ring.columns)
+    placed = []
+    for ring in rings:
+        parts = []
+        for part in ring.parts:
+            if part.copy_by == "words":
+                parts.append(part.replace(column=column))
+                column += _scale_columns(part)
+            else:
+                parts.append(part)
+        placed.append(ring.replace(parts=tuple(parts)))
+    return tuple(placed), column
+
+
+def _allocation(spec: KernelSpec, columns: int) -> int:
+    """Tensor memory is handed out in powers of two, 32 columns at least."""
+    allocated = max(32, 1 << (columns - 1).bit_length())
+    if allocated > COLUMNS:
+        raise ValueError(f"spec {spec.name!r} needs {columns} columns of tensor memory, there are {COLUMNS}")
+    return allocated
+
+
+def _staging_ring(store: StorePlan, roles: tuple[RolePlan, ...]) -> list[Footprint]:
+    if store.through is None:
+        return []
+    warps = next(role.warps for role in roles if role.kind == "tmem_store")
+    part = Part(
+        operand=store.operand,
+        copy_by="tma",
+        offset=0,
+        bytes=warps * WARP_ROWS * store.row_bytes,
+        inner_axis="n",
+        outer_axis="m",
+    )
+    return [Footprint(name=store.through, parts=(part,), slots=store.slots, turns="store")]
+
+
+# ---------------------------------------------------------------------------------------------- output, host side
+
+
+def _output_path(spec: KernelSpec) -> StorePlan:
+    step = spec.epilogue[-1]
+    assert isinstance(step, Store)
+    output = spec.output
+    if output.inner != "n":
+        raise ValueError(f"output {output.name!r} is m-contiguous; epilogues store rows, so make n contiguous")
+    row_bytes = staged_row_bytes(spec.tile.n * output.dtype.bytes)
+    if step.through is None:
+        return StorePlan(operand=output.name, dtype=output.dtype, through=None, row_bytes=row_bytes)
+    slots = spec.ring(step.through).slots or 2
+    return StorePlan(operand=output.name, dtype=output.dtype, through=step.through, row_bytes=row_bytes, slots=slots)
+
+
+def _tensor_maps(
+    spec: KernelSpec, rings: tuple[RingPlan, ...], mma: UmmaPlan, store: StorePlan
+) -> tuple[TensorMapPlan, ...]:
+    maps = [_load_map(spec, mma, part) for ring in rings if ring.turns == "k" for part in ring.parts]
+    if store.through is not None:
+        maps.append(
+            TensorMapPlan(
+                operand=store.operand,
+                dtype=store.dtype,
+                axes=("n", "m"),
+                box=(store.row_bytes // store.dtype.bytes, WARP_ROWS),
+                smem_swizzle=SWIZZLES[store.row_bytes],
+                element=ELEMENTS[store.dtype],
+            )
+        )
+    order = [operand.name for operand in spec.operands]
+    return tuple(sorted(maps, key=lambda plan: order.index(plan.operand)))
+
+
+def _load_map(spec: KernelSpec, mma: UmmaPlan, part: Part) -> TensorMapPlan:
+    operand = spec.operand(part.operand)
+    if part.copy_by == "words":
+        box: tuple[int, int] = (part.count, 1)
+    else:
+        box = (part.atom_elements, part.atom_bytes // SWIZZLE_BYTES)
+    packed = operand.dtype == DType.E2M1 and mma.call != "mxf8f6f4"
+    return TensorMapPlan(
+        operand=operand.name,
+        dtype=operand.dtype,
+        axes=(operand.inner, operand.outer),
+        box=(SWIZZLE_BYTES, box[1]) if packed else box,
+        smem_swizzle=0 if part.copy_by == "words" else 128,
+        element="u8" if packed else ELEMENTS[operand.dtype],
+    )

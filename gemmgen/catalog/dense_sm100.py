@@ -1,0 +1,168 @@
+"""Dense GEMMs for datacenter Blackwell: pure functions from the choices a caller has to specs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemmgen.ir import (
+    Arch,
+    BlockScale,
+    Cast,
+    Cluster,
+    DType,
+    KernelSpec,
+    Operand,
+    Persistent,
+    Residual,
+    Ring,
+    Role,
+    Step,
+    Store,
+    Tcgen05,
+    Tile,
+    TmaLoad,
+    TmemStore,
+    TransposeScales,
+)
+
+TILE_M = 128
+SCALES_PER_WORD = 4
+
+
+@dataclass(frozen=True)
+class PairShape:
+    """How CTAs work on a tile: columns, CTAs that multiply together, staging, ring depths."""
+
+    n: int
+    ctas: int = 1
+    staging: int = 2
+    slots: int | None = None
+    acc_slots: int | None = None
+
+    @property
+    def label(self) -> str:
+        """Part of the kernel's name."""
+        return f"{TILE_M * self.ctas}x{self.n}"
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A block-scaled factor: element type and how many elements of k share a scale."""
+
+    dtype: DType
+    block: int
+
+    @property
+    def label(self) -> str:
+        """Part of the kernel's name."""
+        return f"{self.dtype}x{self.block}"
+
+
+def bf16_gemm(
+    layout: str,
+    shape: PairShape,
+    d: DType = DType.BF16,
+    residual: bool = False,
+    direct_store: bool = False,
+) -> KernelSpec:
+    """D = A . B^T (+ C) in bf16 with fp32 sums.
+
+    ``layout`` is nt, nn, tn or tt: A lies as [m, k] (n) or [k, m] (t), B as [k, n] (n) or [n, k] (t).
+    """
+    a_major = "k" if layout[0] == "n" else "m"
+    b_major = "k" if layout[1] == "t" else "n"
+    operands = [
+        Operand(name="a", dtype=DType.BF16, box=("m", "k"), major=a_major),
+        Operand(name="b", dtype=DType.BF16, box=("n", "k"), major=b_major),
+    ]
+    body = Tcgen05(drains=("ab",), fills=("acc",), ctas=shape.ctas)  # type: ignore[arg-type]
+    return _dense(f"sm100_bf16_gemm_{layout}", operands, [], body, shape, 64, d, residual, direct_store)
+
+
+def tf32_gemm_nt(shape: PairShape, d: DType = DType.F32, residual: bool = False) -> KernelSpec:
+    """D = A . B^T (+ C) of fp32 factors, read as tf32, with fp32 sums."""
+    operands = [
+        Operand(name="a", dtype=DType.F32, box=("m", "k")),
+        Operand(name="b", dtype=DType.F32, box=("n", "k")),
+    ]
+    body = Tcgen05(drains=("ab",), fills=("acc",), ctas=shape.ctas)  # type: ignore[arg-type]
+    return _dense("sm100_tf32_gemm_nt", operands, [], body, shape, 32, d, residual, False)
+
+
+def scaled_gemm_nt(
+    a: Factor,
+    b: Factor,
+    shape: PairShape,
+    d: DType = DType.BF16,
+    residual: bool = False,
+    direct_store: bool = False,
+    scale: DType = DType.UE8M0X4,
+) -> KernelSpec:
+    """D = (A * sfa) . (B * sfb)^T (+ C) with one scale for every ``block`` of k of each row, four in a word.
+
+    Two 4-bit factors with blocks of 32 (UE8M0 scales) or 16 (UE4M3) stay packed in shared memory and run at the full
+    4-bit rate; any other mix of e4m3, e5m2 and e2m1 takes a byte an element.
+    """
+    packed = {a.dtype, b.dtype} == {DType.E2M1} and a.block == b.block and a.block <= 32
+    tile_k = 256 if packed else 128
+    operands, rings = [], []
+    for factor, data, scales, axis in ((a, "a", "sfa", "m"), (b, "b", "sfb", "n")):
+        span = SCALES_PER_WORD * factor.block
+        operands += [
+            Operand(name=data, dtype=factor.dtype, box=(axis, "k")),
+            Operand(name=scales, dtype=scale, box=(axis, f"k/{span}"), major=axis),
+        ]
+        rings.append(Ring(name=scales, holds=(scales,), slots=4, every=max(1, span // tile_k)))
+    body = Tcgen05(
+        drains=("ab", "sfa", "sfb"),
+        fills=("acc",),
+        scales=BlockScale(a="sfa", b="sfb"),
+        ctas=shape.ctas,  # type: ignore[arg-type]
+        packed=packed,
+    )
+    name = f"sm100_gemm_nt_{a.label}_{b.label}"
+    return _dense(name, operands, rings, body, shape, tile_k, d, residual, direct_store)
+
+
+def _dense(
+    name: str,
+    operands: list[Operand],
+    scale_rings: list[Ring],
+    body: Tcgen05,
+    shape: PairShape,
+    k: int,
+    d: DType,
+    residual: bool,
+    direct_store: bool,
+) -> KernelSpec:
+    rings = [Ring(name="ab", slots=shape.slots, holds=("a", "b")), *scale_rings]
+    rings.append(Ring(name="acc", space="tmem", turns="tile", slots=shape.acc_slots))
+    epilogue: list[Step] = []
+    if residual:
+        operands = [*operands, Operand(name="c", dtype=d, box=("m", "n"))]
+        epilogue.append(Residual(matrix="c"))
+    epilogue.append(Cast(to=d))
+    if not direct_store:
+        rings.append(Ring(name="cd", slots=shape.staging, holds=("d",), turns="store"))
+    epilogue.append(Store(to="d", through=None if direct_store else "cd"))
+    filled = ("ab", *(ring.name for ring in scale_rings))
+    roles = [
+        Role(name="store", warps=4, body=TmemStore(drains=("acc",))),
+        Role(name="load", warps=1, body=TmaLoad(fills=filled)),
+        Role(name="mma", warps=1, body=body),
+    ]
+    if scale_rings:
+        scales = TransposeScales(hands_on=tuple(ring.name for ring in scale_rings))
+        roles.append(Role(name="scales", warps=1, body=scales))
+    marks = (f"_{d}", "_c" if residual else "", "_direct" if direct_store else "")
+    return KernelSpec(
+        name=f"{name}{''.join(marks)}_{shape.label}",
+        arch=Arch.SM100,
+        tile=Tile(m=TILE_M, n=shape.n, k=k),
+        operands=(*operands, Operand(name="d", dtype=d, box=("m", "n"))),
+        rings=tuple(rings),
+        roles=tuple(roles),
+        epilogue=tuple(epilogue),
+        schedule=Persistent(raster_group=8),
+        cluster=Cluster(m=shape.ctas),
+    )

@@ -1,0 +1,27 @@
+// Barriers of kernels in which one thread multiplies, for its own CTA or for a pair.
+#pragma once
+#include "gemmgen/ring.cuh"
+
+namespace gemmgen {
+
+// Barriers for SLOTS slots at each of two offsets of dynamic shared memory.
+template <u32 SLOTS>
+DEVICE void init_barriers(u32 first, u32 arrivals) {
+  for (u32 slot = 0; slot < SLOTS; ++slot) ptx::mbarrier_init(bar(first, slot), arrivals);
+}
+template <u32 SLOTS>
+DEVICE void init_barriers(u32 full, u32 filling, u32 empty, u32 draining) {
+  init_barriers<SLOTS>(full, filling);
+  init_barriers<SLOTS>(empty, draining);
+}
+
+// One arrival where the products are issued: in this CTA, or in the first CTA of the pair.
+template <u32 CTAS>
+DEVICE void arrive_at_leader(u32 barrier) {
+  if constexpr (CTAS == 1)
+    ptx::mbarrier_arrive(barrier);
+  else
+    ptx::mbarrier_arrive_remote(barrier, 0);
+}
+
+}  // namespace gemmgen

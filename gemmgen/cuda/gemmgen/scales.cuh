@@ -1,0 +1,56 @@
+// Block scales on their way to tensor memory: words of four scale bytes come by TMA, one word a row, are transposed in
+// place to the 32 rows of 16 bytes that the copy to tensor memory wants, and land in four columns per 128 rows.
+#pragma once
+#include "ptx/control.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/special.cuh"
+#include "ptx/tcgen05.cuh"
+#include "ptx/tma.cuh"
+
+namespace gemmgen {
+
+// The instruction descriptor with the scale byte of each operand's word filled in.
+DEVICE u32 with_scale_ids(u32 shape, u32 a, u32 b) { return shape | a << 29 | b << 4; }
+
+// WORDS words for each of ROWS rows. Slot 0 lies OFFSET bytes into dynamic shared memory.
+template <u32 OFFSET, u32 ROWS, u32 WORDS>
+struct Scales {
+  static constexpr u32 GROUPS = (ROWS + 127) / 128;
+  static constexpr u32 GROUP_BYTES = 512;
+  static constexpr u32 SLOT_BYTES = WORDS * GROUPS * GROUP_BYTES;
+  static constexpr u32 COLUMNS = GROUPS * 4;
+
+  DEVICE static u32 address(u32 slot) { return ptx::smem_base() + OFFSET + slot * SLOT_BYTES; }
+
+  DEVICE static void load(u32 slot, const ptx::TensorMap& map, u32 row, u32 word, u32 full) {
+#pragma unroll
+    for (u32 w = 0; w < WORDS; ++w) ptx::tma_load_2d(address(slot) + w * GROUPS * GROUP_BYTES, map, row, word + w, full);
+  }
+
+  // By a whole warp. Word r of a group goes to byte 16 (r % 32) + 4 (r / 32).
+  DEVICE static void transpose(u32 slot) {
+    const u32 lane = ptx::lane_index();
+#pragma unroll
+    for (u32 group = 0; group < WORDS * GROUPS; ++group) {
+      const u32 at = address(slot) + group * GROUP_BYTES;
+      u32 x[4];
+#pragma unroll
+      for (u32 i = 0; i < 4; ++i) x[i] = ptx::load_shared_word(at + (i * 32 + lane) * 4);
+      ptx::sync_warp();
+      ptx::store_shared_words(at + lane * 16, x[0], x[1], x[2], x[3]);
+    }
+    ptx::fence_proxy_async();
+    ptx::sync_warp();
+  }
+
+  // By the thread that issues the products: word w of the rows goes to columns `to` + w * COLUMNS.
+  template <u32 CTAS>
+  DEVICE static void copy(u32 slot, u32 to) {
+#pragma unroll
+    for (u32 group = 0; group < WORDS * GROUPS; ++group)
+      ptx::tmem_copy_scales<CTAS>(to + group * 4,
+                                  ptx::tcgen05_descriptor(address(slot) + group * GROUP_BYTES, 0, 128, 0));
+  }
+};
+
+}  // namespace gemmgen

@@ -1,0 +1,94 @@
+// From accumulators in tensor memory to global memory: each lane of a warp owns a row, 32 rows a warp.
+#pragma once
+#include "gemmgen/pair.cuh"
+#include "gemmgen/store.cuh"
+#include "ptx/tcgen05.cuh"
+
+namespace gemmgen {
+
+// What a product over no k at all leaves.
+template <u32 COUNT>
+DEVICE void clear(float (&x)[COUNT]) {
+#pragma unroll
+  for (u32 i = 0; i < COUNT; ++i) x[i] = 0.0f;
+}
+
+// Staged through SLOTS buffers of 32 rows x ROW_BYTES a warp and written by TMA, which clips at the matrix's edge.
+template <class T, u32 ROW_BYTES, u32 SLOTS>
+class StagedRows {
+ public:
+  static constexpr u32 COLS = ROW_BYTES / sizeof(T);
+
+ private:
+  static constexpr u32 BUFFER = 32 * ROW_BYTES;
+  static constexpr u32 WORDS = 16 / sizeof(T) / 2;  // pairs in a 16-byte chunk
+  const ptx::TensorMap& map_;
+  u32 buffers_;
+  u32 slot_ = 0;
+
+  DEVICE static void put(u32 to, const bf16x2 (&x)[4]) {
+    ptx::store_shared_words(to, x[0].bits, x[1].bits, x[2].bits, x[3].bits);
+  }
+  DEVICE static void put(u32 to, const float2 (&x)[2]) {
+    ptx::store_shared_words(to, __float_as_uint(x[0].x), __float_as_uint(x[0].y), __float_as_uint(x[1].x),
+                            __float_as_uint(x[1].y));
+  }
+
+ public:
+  // `buffers` is the offset of warp 0's staging buffers in dynamic shared memory; `warp` counts within the role.
+  DEVICE StagedRows(const ptx::TensorMap& map, u32 buffers, u32 warp)
+      : map_(map), buffers_(ptx::smem_base() + buffers + warp * SLOTS * BUFFER) {}
+
+  // COLS columns from n of the warp's 32 rows from m; this lane holds row m + lane.
+  template <class F>
+  DEVICE void columns(const float (&x)[COLS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
+    if (m >= rows || n >= cols) return;
+    const u32 lane = ptx::lane_index();
+    const u32 to = buffers_ + slot_ * BUFFER;
+    if (lane == 0) ptx::bulk_wait_read<SLOTS - 1>();
+    ptx::sync_warp();
+#pragma unroll
+    for (u32 i = 0; i < COLS; i += 2 * WORDS) {
+      typename PairOf<T>::type y[WORDS];
+#pragma unroll
+      for (u32 j = 0; j < WORDS; ++j)
+        y[j] = epilogue(make_float2(x[i + 2 * j], x[i + 2 * j + 1]), m + lane, n + i + 2 * j);
+      put(to + staged<ROW_BYTES>(lane, i * sizeof(T)), y);
+    }
+    ptx::fence_proxy_async();
+    ptx::sync_warp();
+    if (lane == 0) {
+      ptx::tma_store_2d(map_, n, m, to);
+      ptx::bulk_commit();
+    }
+    slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
+  }
+
+  // Shared memory may not go away while copies still read it.
+  DEVICE void finish() const {
+    if (ptx::lane_index() == 0) ptx::bulk_wait_read<0>();
+  }
+};
+
+// Straight from registers with bounds checks, for outputs whose pitch TMA cannot store to.
+template <class T, u32 COLUMNS>
+class DirectRows {
+  DirectStore<T> out_;
+
+ public:
+  static constexpr u32 COLS = COLUMNS;
+
+  DEVICE DirectRows(T* to, u64 stride) : out_(to, stride) {}
+
+  template <class F>
+  DEVICE void columns(const float (&x)[COLS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
+    const u32 row = m + ptx::lane_index();
+#pragma unroll
+    for (u32 i = 0; i < COLS; i += 2)
+      if (row < rows && n + i < cols) out_.pair(row, n + i, cols, epilogue(make_float2(x[i], x[i + 1]), row, n + i));
+  }
+
+  DEVICE void finish() const {}
+};
+
+}  // namespace gemmgen
