@@ -42,9 +42,13 @@ def instruction(*opcodes: str, kind: str = DATA) -> Callable[[Decoder], Decoder]
 
 def meaning(instr: Instr) -> Meaning:
     """The most specific registered meaning; raises UnknownInstruction."""
+    known: Meaning | None = instr.cache.get("meaning")
+    if known is not None:
+        return known
     for length in range(min(4, len(instr.parts)), 0, -1):
         found = _FAMILIES.get(".".join(instr.parts[:length]))
         if found is not None:
+            instr.cache["meaning"] = found
             return found
     raise UnknownInstruction(f"opcode {instr.opcode!r} has no meaning in the simulator; add it to a family in sim/")
 

@@ -151,6 +151,10 @@ class Shadow:
         """The issuing warp has waited for an asynchronous read."""
         self.read[warp.number][words] = warp.epoch
 
+    def async_read_again(self, warp: Actor, words: Index) -> None:
+        """Another read of the same words by the same warp is still in flight."""
+        self.read[warp.number][words] = NEVER
+
     def async_write(self, clock: Array, words: Index, actor: int, epoch: int, what: str, generic: bool = False) -> None:
         """An asynchronous write lands; readers must see actor at epoch before they touch the words."""
         self._check_overwrite(f"{what} writes", words, clock[0])

@@ -182,8 +182,8 @@ def test_diverged_warp_and_reserved_descriptor_bits() -> None:
         run("or.b64 %d5, %d5, 0x4000;" + GOOD, sim.Schedule("early"))
 
 
-def test_a_from_registers() -> None:
-    """A's fragment of the first k step comes from registers; the rest of the product is left out."""
+def from_registers(schedule: sim.Schedule, before: str = "", after: str = "") -> tuple[np.ndarray, np.ndarray]:
+    """A's fragment of the first k step comes from registers; the rest of the product is left out. Result, and D."""
     a, b, image = operands()
     rows = np.arange(128)
     out = np.zeros((128, REGS), np.float32)
@@ -196,13 +196,34 @@ def test_a_from_registers() -> None:
     load = "ld.param.u64 %d11, [held]; mul.wide.u32 %d12, %r1, 16; add.s64 %d11, %d11, %d12;"
     load += "ld.global.v4.u32 {%r40, %r41, %r42, %r43}, [%d11];"
     body = FILL.replace("{proxy}", "fence.proxy.async;") + load + zero() + f"{FENCE};"
-    body += (
-        f"wgmma.mma_async.sync.aligned.m64n{N}k16.f32.bf16.bf16 {ACC}, {{%r40, %r41, %r42, %r43}}, %d6, %p6, 1, 1, 0;"
-    )
-    body += f"{COMMIT}; {WAIT} 0;" + SAVE
+    body += f"{before} wgmma.mma_async.sync.aligned.m64n{N}k16.f32.bf16.bf16 {ACC}, "
+        f"{{%r40, %r41, %r42, %r43}}, %d6, %p6, 1, 1, 0;"
+    body += f"{COMMIT}; {after} {WAIT} 0;" + SAVE
+    text = kernel(body, PARAMS + ", .param .u64 held", SHARED)
+    Bench(schedule, block=(128,), shared_bytes=16384).run(text, out, image, held)
+    return out, a[:, :16].astype(np.float32) @ b[:, :16].astype(np.float32).T
+
+
+def test_a_from_registers() -> None:
     for schedule in MODES[:3]:
-        text = kernel(body, PARAMS + ", .param .u64 held", SHARED)
-        Bench(schedule, block=(128,), shared_bytes=16384).run(text, out, image, held)
-        d = a[:, :16].astype(np.float32) @ b[:, :16].astype(np.float32).T
+        out, d = from_registers(schedule)
         assert out[0, 0] == d[0, 0] and out[37, 5] == d[16 + 1, 8 + 2 + 1]
         assert out.sum() == d.sum()
+
+
+def test_registers_of_a_keep_their_values_from_fence_to_wait() -> None:
+    with pytest.raises(sim.Race, match=r"register .* of A changed after the last wgmma\.fence"):
+        from_registers(MODES[0], before="add.u32 %r40, %r40, %r1;")
+    with pytest.raises(sim.Race, match=r"holds A was changed before wgmma\.wait_group"):
+        from_registers(MODES[0], after="add.u32 %r40, %r40, 1;")
+
+
+def test_an_earlier_wait_does_not_release_what_a_later_wgmma_reads() -> None:
+    second = "{" + ", ".join(f"%f{200 + i}" for i in range(REGS)) + "}"
+    body = (
+        zero() + f"{FENCE};" + multiply(0, "%p5") + f"{COMMIT};" + multiply(0, "%p5", second) + f"{COMMIT}; {WAIT} 1;"
+    )
+    clobber = "bar.sync 0; mad.lo.u32 %r20, %r1, 16, %r2; st.shared.u32 [%r20], %r1;"
+    with pytest.raises(sim.Race, match="still in flight"):
+        run(body + clobber + f"{WAIT} 0;" + SAVE, sim.Schedule("early"))
+    run(body + f"{WAIT} 0;" + clobber + SAVE, sim.Schedule("early"))
