@@ -113,6 +113,7 @@ def _store_address(warp: Warp, address: int, start: int) -> None:
         )
     cta.shadow.generic_write(warp, np.array([offset // 4]), np.array([EVERY_LANE], np.int8))
     cta.smem.view(4)[offset // 4] = start
+    warp.fence_clock = warp.clock.copy()  # known-good kernels pass it on by a relaxed cluster arrive
 
 
 @instruction("tcgen05.dealloc", kind=SYNC)
