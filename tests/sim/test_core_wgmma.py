@@ -196,8 +196,8 @@ def from_registers(schedule: sim.Schedule, before: str = "", after: str = "") ->
     load = "ld.param.u64 %d11, [held]; mul.wide.u32 %d12, %r1, 16; add.s64 %d11, %d11, %d12;"
     load += "ld.global.v4.u32 {%r40, %r41, %r42, %r43}, [%d11];"
     body = FILL.replace("{proxy}", "fence.proxy.async;") + load + zero() + f"{FENCE};"
-    body += f"{before} wgmma.mma_async.sync.aligned.m64n{N}k16.f32.bf16.bf16 {ACC}, "
-        f"{{%r40, %r41, %r42, %r43}}, %d6, %p6, 1, 1, 0;"
+    body += f"{before} wgmma.mma_async.sync.aligned.m64n{N}k16.f32.bf16.bf16 {ACC}, {{%r40, %r41, %r42, %r43}},"
+    body += " %d6, %p6, 1, 1, 0;"
     body += f"{COMMIT}; {after} {WAIT} 0;" + SAVE
     text = kernel(body, PARAMS + ", .param .u64 held", SHARED)
     Bench(schedule, block=(128,), shared_bytes=16384).run(text, out, image, held)
