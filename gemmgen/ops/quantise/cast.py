@@ -126,9 +126,9 @@ def cast_to_nvfp4(
 
 def nvfp4_tensor_scale(x: torch.Tensor) -> torch.Tensor:
     """The fp32 scale of a whole tensor: its largest magnitude over 448 * 6, as a tensor without dimensions."""
-    largest = x.detach().float().abs().flatten()
-    floor = largest.new_full((1,), AMAX_FLOOR)
-    return _divided(torch.cat((largest, floor)).amax(0), E4M3_MAX * E2M1_MAX)
+    x = x.detach().float()
+    amax = x.abs().amax() if x.numel() else x.new_zeros(())
+    return _divided(amax.clamp(min=AMAX_FLOOR), E4M3_MAX * E2M1_MAX)
 
 
 def _cast_to_fp8(x: torch.Tensor, gran: Gran, use_ue8m0: bool, amax_floor: float) -> Quantised:

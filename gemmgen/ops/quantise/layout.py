@@ -59,18 +59,27 @@ def packed_mn_major(
 
 
 def mn_major(sf: torch.Tensor) -> torch.Tensor:
-    """A tensor of 4-byte elements contiguous along mn with aligned columns; the same one when it is so already."""
-    return sf if lies_mn_major(sf) else _moved(sf)
+    """A tensor of 4-byte elements contiguous along mn with aligned columns; the same one when it is so already.
+
+    Strides over a single element are put right without a copy, for callers that read them.
+    """
+    if not lies_mn_major(sf):
+        return _moved(sf)
+    wanted = _strides(sf)
+    return sf if sf.stride() == wanted else sf.as_strided(sf.shape, wanted)
 
 
 def lies_mn_major(sf: torch.Tensor) -> bool:
     """Whether strides are (1, align(mn, 4)) and groups dense; a stride over a single element may be anything."""
-    mn, columns = sf.shape[-2:]
-    pitch = get_tma_aligned_size(mn, sf.element_size())
-    wanted = (pitch * columns, 1, pitch)[-sf.dim() :]
-    strides = zip(sf.shape, sf.stride(), wanted, strict=True)
+    strides = zip(sf.shape, sf.stride(), _strides(sf), strict=True)
     aligned = sf.storage_offset() * sf.element_size() % TMA_ALIGNMENT == 0
     return aligned and all(size <= 1 or have == want for size, have, want in strides)
+
+
+def _strides(sf: torch.Tensor) -> tuple[int, ...]:
+    mn, columns = sf.shape[-2:]
+    pitch = get_tma_aligned_size(mn, sf.element_size())
+    return (pitch * columns, 1, pitch)[-sf.dim() :]
 
 
 def to_blocked_128x4(sf: torch.Tensor) -> torch.Tensor:

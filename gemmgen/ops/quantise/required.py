@@ -15,6 +15,7 @@ from gemmgen.ops.quantise.layout import (
     from_blocked_128x4,
     get_mn_major_tma_aligned_tensor,
     lies_mn_major,
+    mn_major,
     packed_mn_major,
 )
 from gemmgen.ops.quantise.ue8m0 import ACCEPTED, ue8m0_bytes
@@ -70,7 +71,7 @@ def transform_sf_into_required_layout(
     if family == "sm90":
         return sf if gran[0] != 1 else get_mn_major_tma_aligned_tensor(sf)
     if sf.dtype == torch.int32 and gran[0] == 1 and psum_layout is None and lies_mn_major(sf):
-        return sf
+        return mn_major(sf)
     codes = sf.view(torch.uint8) if sf.dtype == torch.float8_e4m3fn else ue8m0_bytes(sf)
     codes = spread(codes[..., :blocks], (gran[0], 1), mn, blocks)
     return packed_mn_major(codes, psum_layout, mk_alignment)
