@@ -216,7 +216,9 @@ def _place(plan: Plan, ring: RingPlan, part: Part) -> str:
     if part.copy_by == "lanes":
         return f"using {name} = gemmgen::Gather<{part.offset}, {part.count}, {part.step}, {part.per}>;"
     if part.copy_by == "words":
-        return f"using {name} = gemmgen::Scales<{part.offset}, {part.count}, {part.words}>;"
+        assert isinstance(plan.mma, UmmaPlan)
+        block = plan.mma.sfa_block if part.operand == plan.mma.sfa else plan.mma.sfb_block
+        return f"using {name} = gemmgen::Scales<{part.offset}, {part.count}, {part.words}, {block}>;"
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
     element_bytes = part.atom_bytes // (entry.box[0] * entry.box[1] * part.shared)
     shape = [part.offset, part.atoms, entry.box[1] * part.shared, entry.box[0], element_bytes]

@@ -15,6 +15,13 @@ DEVICE void init_barriers(u32 full, u32 filling, u32 empty, u32 draining) {
   init_barriers<SLOTS>(empty, draining);
 }
 
+// Waits until every slot that was filled is empty again: the arrivals of products that end late come to this CTA's
+// shared memory, which may not go away before them.
+template <u32 SLOTS>
+DEVICE void drain(u32 empty, Cursor<SLOTS> at) {
+  for (u32 slot = 0; slot < SLOTS; ++slot, at.advance()) ptx::mbarrier_wait(bar(empty, at.slot), at.phase ^ 1);
+}
+
 // One arrival where the products are issued: in this CTA, or in the first CTA of the pair.
 template <u32 CTAS>
 DEVICE void arrive_at_leader(u32 barrier) {

@@ -12,8 +12,8 @@ namespace gemmgen {
 // The instruction descriptor with the scale byte of each operand's word filled in.
 DEVICE u32 with_scale_ids(u32 shape, u32 a, u32 b) { return shape | a << 29 | b << 4; }
 
-// WORDS words for each of ROWS rows. Slot 0 lies OFFSET bytes into dynamic shared memory.
-template <u32 OFFSET, u32 ROWS, u32 WORDS>
+// WORDS words for each of ROWS rows, a byte for every BLOCK of k. Slot 0 lies OFFSET bytes into dynamic shared memory.
+template <u32 OFFSET, u32 ROWS, u32 WORDS, u32 BLOCK>
 struct Scales {
   static constexpr u32 GROUPS = (ROWS + 127) / 128;
   static constexpr u32 GROUP_BYTES = 512;
@@ -27,15 +27,23 @@ struct Scales {
     for (u32 w = 0; w < WORDS; ++w) ptx::tma_load_2d(address(slot) + w * GROUPS * GROUP_BYTES, map, row, word + w, full);
   }
 
-  // By a whole warp. Word r of a group goes to byte 16 (r % 32) + 4 (r / 32).
-  DEVICE static void transpose(u32 slot) {
+  // Bytes of a word that belong to the `rest` elements of k from its first one on. The others may hold anything, NaN
+  // too, and a product reaches past the end of k: they become 0.
+  DEVICE static u32 meant(u32 rest, u32 word) {
+    const u32 first = word * 4 * BLOCK;
+    const u32 bytes = rest > first ? (rest - first + BLOCK - 1) / BLOCK : 0;
+    return bytes >= 4 ? 0xffffffff : (1u << 8 * bytes) - 1;
+  }
+
+  // By a whole warp. Word r of a group goes to byte 16 (r % 32) + 4 (r / 32). `rest` elements of k begin in this slot.
+  DEVICE static void transpose(u32 slot, u32 rest) {
     const u32 lane = ptx::lane_index();
 #pragma unroll
     for (u32 group = 0; group < WORDS * GROUPS; ++group) {
-      const u32 at = address(slot) + group * GROUP_BYTES;
+      const u32 at = address(slot) + group * GROUP_BYTES, mask = meant(rest, group / GROUPS);
       u32 x[4];
 #pragma unroll
-      for (u32 i = 0; i < 4; ++i) x[i] = ptx::load_shared_word(at + (i * 32 + lane) * 4);
+      for (u32 i = 0; i < 4; ++i) x[i] = ptx::load_shared_word(at + (i * 32 + lane) * 4) & mask;
       ptx::sync_warp();
       ptx::store_shared_words(at + lane * 16, x[0], x[1], x[2], x[3]);
     }
