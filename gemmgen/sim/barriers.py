@@ -29,6 +29,7 @@ class MBarrier:
         self.count = self.pending = count
         self.phase = 0
         self.tx = 0
+        self.filled = 0  # the latest phase that asynchronous copies completed bytes in
         self.component = component
         self.initialiser = warp.number
         self.init_epoch = warp.epoch
@@ -88,6 +89,7 @@ class MBarrier:
     def complete(self, nbytes: int, clock: Array) -> None:
         """complete_tx of an asynchronous copy issued with this clock."""
         np.maximum(self.arrived, clock, out=self.arrived)
+        self.filled = self.phase + 1
         self.tx -= nbytes
         self._advance()
 

@@ -117,6 +117,12 @@ class Cta:
         for barrier in self.mbarriers.values():
             if barrier.tx:
                 raise Fault(f"CTA {self.position} exits, but {barrier.name} is left with {barrier.status()}")
+            known = max(int(w.clock[0, barrier.component]) for cta in self.cluster.ctas for w in cta.warps)
+            if barrier.filled > known:
+                raise Fault(
+                    f"CTA {self.position} exits, but nobody waited for the copies that complete on {barrier.name} "
+                    f"in phase {barrier.filled - 1}; they may land after the exit"
+                )
         if self.tensor is not None:
             self.tensor.at_exit()
 

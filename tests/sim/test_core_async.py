@@ -273,3 +273,12 @@ def test_bad_tensor_maps_and_targets_are_named() -> None:
         launch(good().replace(LOAD + " [%r2]", LOAD + " [%r2+64]"), sim.Schedule("early"), source())
     assert replace(LABELS).region(2048 + 64) == "ab.a[1]+64"
     assert isinstance(Bench().block, tuple)
+
+
+@pytest.mark.parametrize("schedule", MODES, ids=lambda s: f"{s.mode}{s.seed}")
+def test_a_load_that_nobody_waits_for_is_reported_at_exit(schedule: sim.Schedule) -> None:
+    body = good().replace(WAIT.format(n=1, parity=0) + READ, "")
+    with pytest.raises(
+        sim.Fault, match=r"nobody waited for the copies that complete on ab\.full\[0\]|bytes outstanding"
+    ):
+        launch(body, schedule, source())
