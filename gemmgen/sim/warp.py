@@ -383,7 +383,9 @@ def _in_turn(before: Call, call: Call) -> Call:
 
 
 def _as_simulation_error(error: Exception) -> SimulationError:
-    return OutOfBounds(str(error)) if isinstance(error, IndexError) else Fault(str(error))
+    """The same complaint as a simulation error, with the traceback that leads to the instruction."""
+    kind = OutOfBounds if isinstance(error, IndexError) else Fault
+    return kind(str(error)).with_traceback(error.__traceback__)
 
 
 __all__ = ["REPICK", "YIELD", "Wait", "Warp"]

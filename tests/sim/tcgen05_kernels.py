@@ -18,7 +18,9 @@ Array = np.ndarray
 PREAMBLE = r"""
 typedef unsigned int u32; typedef unsigned long long u64;
 __device__ u32 shared(const void* p) { return (u32)__cvta_generic_to_shared(p); }
-__device__ void barrier_init(u32 b, u32 n) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(b), "r"(n) : "memory"); }
+__device__ void barrier_init(u32 b, u32 n) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(b), "r"(n) : "memory");
+}
 __device__ void barrier_wait(u32 b, u32 parity) {
   u32 done = 0;
   while (!done)
@@ -165,7 +167,8 @@ def mma_source(mma: Mma) -> str:
         for (int i = 0; i < {steps}; ++i) {{
           u64 da = steps[3 * i] + (sa_ >> 4), db = steps[3 * i + 1] + (sb_ >> 4); u32 id = (u32)steps[3 * i + 2];
           asm volatile("{{.reg .pred p; setp.ne.b32 p, %4, 0; {mma.opcode} [%0], %1, %2, %3, {scale_operands}p;}}"
-            :: "r"(tmem), "l"(da), "l"(db), "r"(id), "r"(i > 0 ? 1 : first), "r"(tmem + SFA), "r"(tmem + SFB) : "memory");
+            :: "r"(tmem), "l"(da), "l"(db), "r"(id), "r"(i > 0 ? 1 : first), "r"(tmem + SFA), "r"(tmem + SFB)
+            : "memory");
         }}
         {p["commit"]}
       }}
@@ -186,7 +189,9 @@ def mma_source(mma: Mma) -> str:
     """
 
 
-def run_mma(mma: Mma, schedule: sim.Schedule | None = None, **options: str) -> Array:
+def run_mma(
+    mma: Mma, schedule: sim.Schedule | None = None, edit: tuple[str, str] | None = None, **options: str
+) -> Array:
     """D as 32-bit words, [128 lanes, columns]."""
     out = np.zeros((128, mma.columns), np.uint32)
     steps = np.array(list(zip(mma.a_descriptors, mma.b_descriptors, mma.idesc, strict=True)), np.uint64)
@@ -202,7 +207,8 @@ def run_mma(mma: Mma, schedule: sim.Schedule | None = None, **options: str) -> A
         *counts,
         mma.accumulate_first,
         schedule=schedule,
-        shared_bytes=sum(-(-image.size // 1024) * 1024 for image in images) + 16 * sum(counts[2:]) + 1024,
+        edit=edit,
+        shared_bytes=sum(-(-image.size // 1024) * 1024 for image in images) + 16 * sum(counts[2:]) + 2048,
         **options,
     )
     return out
@@ -212,7 +218,7 @@ def run_mma(mma: Mma, schedule: sim.Schedule | None = None, **options: str) -> A
 
 
 def k_major(octets: Array, swizzle: int) -> Array:
-    """Rows of bytes [rows, bytes] as swizzled atoms of 8 rows: 128, 64 or 32 bytes a row, atoms of k one after another."""
+    """Rows of bytes [rows, bytes] as swizzled atoms of 8 rows of 128, 64 or 32 bytes, atoms of k one after another."""
     rows, nbytes = octets.shape
     image = np.zeros(rows * nbytes, np.uint8)
     for row in range(rows):
