@@ -97,8 +97,12 @@ def scaled_gemm_nt(
     residual: bool = False,
     direct_store: bool = False,
     scale: DType = DType.UE8M0X4,
+    a_major: str = "k",
+    b_major: str = "k",
 ) -> KernelSpec:
     """D = (A * sfa) . (B * sfb)^T (+ C) with one scale for every ``block`` of k of each row, four in a word.
+
+    ``a_major`` "m" and ``b_major`` "n" read 8-bit factors that lie transposed.
 
     Two 4-bit factors with blocks of 32 (UE8M0 scales) or 16 (UE4M3) stay packed in shared memory and run at the full
     4-bit rate; any other mix of e4m3, e5m2 and e2m1 takes a byte an element.
@@ -106,10 +110,10 @@ def scaled_gemm_nt(
     packed = {a.dtype, b.dtype} == {DType.E2M1} and a.block == b.block and a.block <= 32
     tile_k = 256 if packed else 128
     operands, rings = [], []
-    for factor, data, scales, axis in ((a, "a", "sfa", "m"), (b, "b", "sfb", "n")):
+    for factor, data, scales, axis, major in ((a, "a", "sfa", "m", a_major), (b, "b", "sfb", "n", b_major)):
         span = SCALES_PER_WORD * factor.block
         operands += [
-            Operand(name=data, dtype=factor.dtype, box=(axis, "k")),
+            Operand(name=data, dtype=factor.dtype, box=(axis, "k"), major=major),
             Operand(name=scales, dtype=scale, box=(axis, f"k/{span}"), major=axis),
         ]
         rings.append(Ring(name=scales, holds=(scales,), slots=4, every=max(1, span // tile_k)))
@@ -120,7 +124,8 @@ def scaled_gemm_nt(
         ctas=shape.ctas,  # type: ignore[arg-type]
         packed=packed,
     )
-    name = f"sm100_gemm_nt_{a.label}_{b.label}"
+    layout = ("n" if a_major == "k" else "t") + ("t" if b_major == "k" else "n")
+    name = f"sm100_gemm_{layout}_{a.label}_{b.label}"
     return _dense(name, operands, rings, body, shape, tile_k, d, residual, direct_store)
 
 
