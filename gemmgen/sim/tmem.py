@@ -114,6 +114,11 @@ class TensorMemory:
         last = self.touched[:, region.start : region.stop].max(axis=1)
         for row, epoch in enumerate(last.tolist()):
             component = self._plain_component(row)
+            if epoch == IN_FLIGHT:
+                raise Fault(
+                    f"tcgen05.dealloc of {region} while a tcgen05.ld or .st of {self.cta.cluster.actor(component)} is "
+                    "in flight; it was never waited for"
+                )
             if epoch and component != warp.number and epoch > warp.clock[0, component]:
                 raise Fault(
                     f"tcgen05.dealloc of {region} while {self.cta.cluster.actor(component)} may still use it; "

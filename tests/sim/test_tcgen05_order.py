@@ -1,0 +1,208 @@
+"""Order of asynchronous tcgen05 work: each fence, wait and commit left out of a small kernel is reported by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tcgen05_kernels import PIECES, Mma, k_major, k_major_descriptors, run_cuda, run_mma, scale_image
+
+from gemmgen import sim
+
+SCHEDULES = sim.all_schedules()
+
+
+def product() -> Mma:
+    """An exact mxf8f6f4 product of four instructions with scales."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(0, 2, (rows, 128)).astype(np.uint8) * 0x38 for rows in (128, 16))  # 0 or 1 in e4m3
+    return Mma(
+        "tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale",
+        [0x08840000 | i << 29 | i << 4 for i in range(4)],
+        k_major(a, 128),
+        k_major(b, 128),
+        k_major_descriptors(128, 128, 128),
+        k_major_descriptors(16, 128, 128),
+        16,
+        scale_image(np.full((128, 4), 127, np.uint8)),
+        scale_image(np.full((16, 4), 127, np.uint8)),
+    )
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: s.mode)
+def test_the_kernel_itself_is_clean(schedule: sim.Schedule) -> None:
+    mma = product()
+    assert run_mma(mma, schedule).view(np.float32).max() > 20
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: s.mode)
+@pytest.mark.parametrize(
+    ("piece", "text", "error", "message"),
+    [
+        ("fence_async", "", sim.Race, "fence.proxy.async is missing"),
+        ("fence_init", "", sim.Fault, "no fence .* follows its mbarrier.init"),
+        (
+            "sync",
+            "__syncwarp();",
+            (sim.Race, sim.Fault),
+            "no barrier orders|not synchronised|no mbarrier is initialised",
+        ),
+        ("after", "", sim.Race, "fence::after_thread_sync is missing after the wait"),
+        ("wait", "", sim.Race, "nothing orders that before: a tcgen05.commit"),
+        ("wait_ld", "", sim.Fault, "while a tcgen05.ld or .st of warp . is in flight"),
+        ("sync_end", "", sim.Fault, "tcgen05.dealloc of TMEM columns 0 to 511 while warp .* may still use it"),
+        ("dealloc", "", sim.Fault, "exits with TMEM still allocated"),
+        ("commit", "", sim.Deadlock, "waits at"),
+        ("alloc_columns", "48", sim.Fault, "power of two"),
+        ("alloc_columns", "256", sim.Fault, "column 256 is not allocated|512 TMEM columns at 0"),
+        ("relinquish", PIECES["dealloc"].replace("tmem)", "0u)"), sim.Fault, "not allocated|no barrier"),
+    ],
+)
+def test_each_piece_is_needed(
+    piece: str, text: str, error: type[Exception], message: str, schedule: sim.Schedule
+) -> None:
+    mma = product()
+    mma.pieces = {piece: text}
+    with pytest.raises(error, match=message):
+        run_mma(mma, schedule)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: s.mode)
+def test_operands_overwritten_before_the_commit_was_waited_for(schedule: sim.Schedule) -> None:
+    mma = product()
+    mma.pieces = {"commit": PIECES["commit"] + 'asm volatile("st.shared.u32 [%0], 0;" :: "r"(sa_) : "memory");'}
+    with pytest.raises(sim.Race, match=r"the tensor pipe of CTA .* may still read it"):
+        run_mma(mma, schedule)
+
+
+def test_commit_by_another_thread_tells_nothing() -> None:
+    mma = product()
+    mma.pieces = {"commit": "} if (threadIdx.x == 1) {" + PIECES["commit"]}
+    with pytest.raises(sim.Race, match="nothing orders that before"):
+        run_mma(mma)
+
+
+def test_alloc_after_relinquish() -> None:
+    mma = product()
+    again = 'asm volatile("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;");'
+    mma.pieces = {"relinquish": again}
+    run_mma(mma)
+    alloc = (
+        'asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], 32;" :: "r"(shared(&tmem_word)));'
+    )
+    mma.pieces = {"relinquish": again + alloc}
+    with pytest.raises(sim.Fault, match=r"after tcgen05\.relinquish_alloc_permit"):
+        run_mma(mma)
+
+
+def test_cta_groups_do_not_mix() -> None:
+    mma = product()
+    mma.pieces = {"dealloc": PIECES["dealloc"].replace("cta_group::1", "cta_group::2")}
+    with pytest.raises(sim.Fault, match="cta_group::2 in a kernel that used cta_group::1"):
+        run_mma(mma)
+
+
+# tcgen05.st, ld shapes and their waits
+
+STORE_LOAD = """
+extern "C" __global__ void k(u32* out, u32* in) {
+  __shared__ u32 word;
+  u32 warp = threadIdx.x / 32;
+  if (warp == 0)
+    asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], 32;" :: "r"(shared(&word)));
+  __syncthreads();
+  u32 tmem = *(volatile u32*)&word, r[4];
+  for (int i = 0; i < 4; ++i) r[i] = in[threadIdx.x * 4 + i];
+  asm volatile("tcgen05.st.sync.aligned.32x32b.x4.b32 [%0], {%1, %2, %3, %4};"
+               :: "r"(tmem + LANE), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+  AFTER_ST
+  asm volatile("tcgen05.ld.sync.aligned.FORM {%0, %1, %2, %3}, [%4]EXTRA;"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(tmem + LANE + OFFSET) : "memory");
+  BEFORE_LD
+  WAIT_LD;
+  for (int i = 0; i < 4; ++i) out[threadIdx.x * 4 + i] = r[i];
+  __syncthreads();
+  if (warp == 0) asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, 32;" :: "r"(tmem));
+}
+"""
+
+
+def store_load(schedule: sim.Schedule | None = None, **pieces: str) -> tuple[np.ndarray, np.ndarray]:
+    text = STORE_LOAD
+    defaults = {"AFTER_ST": "WAIT_ST;", "BEFORE_LD": "", "FORM": "32x32b.x4.b32", "LANE": "(warp << 21)"}
+    for name, value in {**defaults, "EXTRA": "", "OFFSET": "0", **pieces}.items():
+        text = text.replace(name, value)
+    source = np.random.default_rng(1).integers(0, 2**32, (128, 4), dtype=np.uint32)
+    out = np.zeros((160, 4), np.uint32)
+    run_cuda(text, out, source.copy(), schedule=schedule)
+    return (out if "BEFORE_LD" in pieces else out[:128]), source
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: s.mode)
+def test_store_then_load(schedule: sim.Schedule) -> None:
+    out, source = store_load(schedule)
+    np.testing.assert_array_equal(out, source)
+
+
+def test_a_warp_reads_its_own_lanes_when_the_address_names_lane_0() -> None:
+    out, source = store_load(LANE="0")
+    np.testing.assert_array_equal(out, source)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: s.mode)
+def test_store_needs_its_wait(schedule: sim.Schedule) -> None:
+    with pytest.raises(sim.Race, match=r"still in flight; tcgen05\.wait is missing"):
+        store_load(schedule, AFTER_ST="")
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: s.mode)
+def test_registers_hold_tokens_until_the_wait(schedule: sim.Schedule) -> None:
+    """What leaves a register before the wait is a NaN, not the loaded value, under any schedule; the rest is intact."""
+    out, source = store_load(schedule, BEFORE_LD="out[512 + threadIdx.x] = r[0];")
+    np.testing.assert_array_equal(out[:128], source)
+    early = out[128:].reshape(-1)
+    assert np.isnan(early.view(np.float32)).all() and not (early == source[:, 0]).any()
+
+
+def test_another_quarter_is_out_of_reach() -> None:
+    with pytest.raises(sim.Fault, match="warp 1 reaches lanes 32 to 63"):
+        store_load(LANE="(warp == 1 ? 2u << 21 : warp << 21)")
+    with pytest.raises(sim.Fault, match="starts at lane 0"):
+        store_load(LANE="(16u << 16)")
+
+
+def test_columns_outside_the_allocation() -> None:
+    with pytest.raises(sim.Fault, match="column 32 is not allocated"):
+        store_load(OFFSET="30")
+    with pytest.raises(sim.Fault, match="512 columns"):
+        store_load(OFFSET="510")
+
+
+def test_16_lane_shapes_start_at_lane_16_too() -> None:
+    """16x64b.x2 reads 4 columns of 16 lanes: thread t holds lane t / 4 + 8 (t % 2), columns (t / 2) % 2 and 2 more."""
+    for offset in (0, 16):
+        out, source = store_load(FORM="16x128b.x2.b32", OFFSET=f"({offset}u << 16)", AFTER_ST="WAIT_ST;")
+        t = np.arange(32)
+        rows = source.reshape(4, 32, 4)[:, offset : offset + 16]
+        found = out.reshape(4, 32, 4)
+        np.testing.assert_array_equal(found[:, t, 0], rows[:, t // 4, t % 4])
+        np.testing.assert_array_equal(found[:, t, 1], rows[:, t // 4 + 8, t % 4])
+
+
+def test_packed_loads_join_low_halves() -> None:
+    text = STORE_LOAD.replace("FORM {%0, %1, %2, %3}, [%4]", "32x32b.x2.pack::16b.b32 {%0, %1}, [%4]")
+    text = text.replace("AFTER_ST", "WAIT_ST;").replace("BEFORE_LD", "").replace("LANE", "(warp << 21)")
+    text = text.replace("EXTRA", "").replace("OFFSET", "0")
+    source = np.random.default_rng(2).integers(0, 2**32, (128, 4), dtype=np.uint32)
+    out = np.zeros((128, 4), np.uint32)
+    run_cuda(text, out, source.copy())
+    low = source & 0xFFFF
+    np.testing.assert_array_equal(out[:, :2], low[:, 0::2] | low[:, 1::2] << 16)
+
+
+def test_halves_of_16x32bx2_start_at_the_known_column_only() -> None:
+    out, source = store_load(FORM="16x32bx2.x4.b32", EXTRA=", 4")
+    found, rows = out.reshape(4, 2, 16, 4), source.reshape(4, 2, 16, 4)
+    np.testing.assert_array_equal(found[:, 0], rows[:, 0])
+    assert (found[:, 1] == 0xFFFFFFFF).all(), "columns 4 to 7 were never written"
+    with pytest.raises(sim.UnknownInstruction, match="starts at column 8"):
+        store_load(FORM="16x32bx2.x4.b32", EXTRA=", 8")
