@@ -78,21 +78,23 @@ class Operands:
 def mma(instr: Instr) -> Bind:
     kind = _read_kind(instr)
     fixed = 6 if kind.scales else 4
-    if len(instr.operands) != fixed + 1:
-        raise UnknownInstruction(
-            f"{instr.opcode!r}: {len(instr.operands)} operands; disable-output-lane and scale-input-d are not modelled"
-        )
+    disable = instr.operands[fixed].items if isinstance(instr.operands[fixed], Vec) else ()
+    if len(instr.operands) != fixed + 1 + bool(disable) or len(disable) not in (0, 4 * kind.group):
+        raise UnknownInstruction(f"{instr.opcode!r}: {len(instr.operands)} operands; scale-input-d is not modelled")
 
     def bind(warp: Warp, mask: Mask | None) -> Call:
+        disabled = [warp.src(item, "u32") for item in disable]
         d = address_call(warp, instr.operands[0])
         a = address_call(warp, instr.operands[1]) if kind.a_in_tmem else _row(warp, instr.operands[1], "u64")
         b, idesc = _row(warp, instr.operands[2], "u64"), _row(warp, instr.operands[3], "u32")
         scales = [address_call(warp, op) for op in instr.operands[4:fixed]]
-        accumulate = _predicate(warp, instr.operands[fixed])
+        accumulate = _predicate(warp, instr.operands[fixed + bool(disable)])
 
         def call() -> None:
             warp.effects += 1
             for lane in active_lanes(mask).tolist():
+                if any(row[lane] for row in disabled):
+                    raise Fault("tcgen05.mma: disable-output-lane names lanes; only a mask of zeros is modelled")
                 a_scale, b_scale = (int(scale()[lane]) for scale in scales) if scales else (0, 0)
                 values = [int(row()[lane]) for row in (d, a, b, idesc)]
                 operands = Operands(values[0], values[1], values[2], values[3], a_scale, b_scale, accumulate(lane))
@@ -130,8 +132,6 @@ def _read_kind(instr: Instr) -> Kind:
         raise UnknownInstruction(f"{instr.opcode!r}: cta_group, kind and block_scale do not go together")
     if scaled and (kind, vector) not in _SCALES:
         raise UnknownInstruction(f"{instr.opcode!r}: kind::{kind} does not have .{vector or 'scale_vec (none given)'}")
-    if isinstance(instr.operands[4], Vec):
-        raise UnknownInstruction(f"{instr.opcode!r}: disable-output-lane is not modelled")
     return Kind(kind, group, _SCALES[kind, vector] if scaled else 0, collector, isinstance(instr.operands[1], Mem))
 
 
