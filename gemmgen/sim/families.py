@@ -13,6 +13,7 @@ from . import (  # noqa: F401
     convert,
     cta_barrier_ops,
     fence_ops,
+    float_redux,
     fragment_ops,
     integer,
     launch_control,

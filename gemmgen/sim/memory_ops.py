@@ -329,7 +329,7 @@ def store(instr: Instr) -> Bind:
     if space.startswith("param"):
         return _store_param(target, source, ptx_type)
     if ptx_type == "b128":
-        raise UnknownInstruction(f"{instr.opcode!r}: 128-bit stores are not modelled")
+        return _store_b128(target, source, space)
     size, _ = _element(ptx_type)
 
     def bind(warp: Warp, mask: Mask | None) -> Call:
@@ -348,6 +348,22 @@ def store(instr: Instr) -> Bind:
                 for i, row in enumerate(rows):
                     if row is not None:
                         view[index + i] = row[span.lanes]
+
+        return call
+
+    return bind
+
+
+def _store_b128(target: Mem, source: Any, space: str) -> Bind:
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        address, row = address_call(warp, target), warp.row(source, "b128")
+
+        def call() -> None:
+            lanes = active_lanes(mask)
+            warp.effects += 1
+            for span in spans(warp, space, address()[lanes], lanes, 16, 16) if lanes.size else ():
+                note_write(warp, span, 16, False)
+                span.block.view(8)[(span.offsets // 8)[:, None] + np.arange(2)] = row[span.lanes]
 
         return call
 
