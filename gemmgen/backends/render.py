@@ -31,6 +31,9 @@ C_TYPES = {DType.F32: "float", DType.BF16: "bf16", DType.E4M3: "u8"}
 PAIR_TYPES = {DType.F32: "float2", DType.BF16: "bf16x2"}
 MMA_CALLS = {"e4m3": "f32_e4m3_e4m3", "bf16": "f32_bf16_bf16<A::TRANSPOSE, B::TRANSPOSE>"}
 
+STORED_AT = {"m": "tile.m() + warp * 32, tile.n() + col", "n": "tile.m() + col, tile.n() + warp * 32"}
+"""Where a warp's block of an output tile starts, by the axis on the lanes."""
+
 
 def render(plan: Plan) -> str:
     """The CUDA source of a plan: the same bytes for the same plan, always."""
@@ -106,7 +109,8 @@ def _sm100_view(plan: Plan) -> dict[str, Any]:
         "a_layout": _umma_layout(mma.a_major, plan.tile.k, mma.step_k),
         "b_layout": _umma_layout(mma.b_major, plan.tile.k, mma.step_k),
         "scale_ids": _scale_ids(plan, mma),
-        "store_line": _rows_line(plan, store.first_warp),
+        "store_line": _rows_line(plan),
+        "store_at": STORED_AT[mma.lane_axis],
     }
 
 
@@ -153,30 +157,29 @@ def _scale_ids(plan: Plan, mma: UmmaPlan) -> list[dict[str, str]]:
 
 
 def _pair_box(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
-    """Where a box starts; B's rows are shared out between the CTAs of a pair."""
+    """Where a box starts; the instruction's b is shared out between the CTAs of a pair."""
     assert isinstance(plan.mma, UmmaPlan)
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
     spread = plan.tile.k // 2 if entry.element == "u8" and entry.dtype == DType.E2M1 else plan.tile.k
-    share = " + rank * (TILE_N / 2)" if plan.mma.ctas == 2 else ""
-    named = {
-        "m": "tile.m()",
-        "n": f"tile.n(){share}",
-        "k": "kb * TILE_K" if spread == plan.tile.k else f"kb * {spread}",
-    }
+    named = {"m": "tile.m()", "n": "tile.n()", "k": "kb * TILE_K" if spread == plan.tile.k else f"kb * {spread}"}
+    if plan.mma.ctas == 2 and part.operand == plan.mma.b:
+        axis = "n" if plan.mma.lane_axis == "m" else "m"
+        named[axis] += f" + rank * (TILE_{axis.upper()} / 2)"
     inner, outer = (named[axis] for axis in entry.axes)
     return {"place": _place_name(ring, part.operand), "operand": part.operand, "inner": inner, "outer": outer}
 
 
-def _rows_line(plan: Plan, first_warp: int) -> str:
+def _rows_line(plan: Plan) -> str:
     store = plan.store
+    assert isinstance(plan.mma, UmmaPlan)
+    lanes = "Rows" if plan.mma.lane_axis == "m" else "Columns"
+    ctype = C_TYPES[store.dtype]
     if store.through is None:
-        columns = store.row_bytes // store.dtype.bytes
-        return (
-            f"gemmgen::DirectRows<{C_TYPES[store.dtype]}, {columns}> out(p.{store.operand}, p.{store.operand}_stride);"
-        )
-    staging = f"{store.through}::{store.operand.upper()}"
-    kind = f"gemmgen::StagedRows<{C_TYPES[store.dtype]}, {store.row_bytes}, {store.through}::SLOTS>"
-    return f"{kind} out(p.{store.operand}, {staging}, warp);"
+        count = store.row_bytes // store.dtype.bytes if lanes == "Rows" else store.rows
+        return f"gemmgen::Direct{lanes}<{ctype}, {count}> out(p.{store.operand}, p.{store.operand}_stride);"
+    size = store.row_bytes if lanes == "Rows" else store.rows
+    kind = f"gemmgen::Staged{lanes}<{ctype}, {size}, {store.through}::SLOTS>"
+    return f"{kind} out(p.{store.operand}, {store.through}::{store.operand.upper()}, warp);"
 
 
 def _param_line(param: Param, output: str) -> str:

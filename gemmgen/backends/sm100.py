@@ -5,6 +5,7 @@ Reads as a table of contents: each step decides one part of the plan and refuses
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Literal
 
 from gemmgen.backends.common import (
@@ -64,7 +65,7 @@ def lower(spec: KernelSpec) -> Plan:
     _check_roles(spec)
     roles = place_roles(spec)
     mma = _product(spec)
-    store = _output_path(spec)
+    store = _output_path(spec, mma)
     footprints = [*_operand_rings(spec, mma), _accumulator_ring(spec, mma, roles), *_staging_ring(store, roles)]
     rings, shared_bytes = place_rings(spec, footprints, extra=BARRIER_BYTES)
     rings, used = _place_scales(rings)
@@ -105,10 +106,11 @@ def _check_roles(spec: KernelSpec) -> None:
         raise ValueError(f"rings {sorted(needed)} hold block scales, but TransposeScales hands on {sorted(scaled)}")
     if spec.ctas_per_sm != 1:
         raise ValueError(f"spec {spec.name!r} asks for {spec.ctas_per_sm} CTAs an SM; its tensor memory allows 1")
-    if (spec.cluster.m, spec.cluster.n) != (body.ctas, 1):
+    along, shape = ("n", (1, body.ctas)) if body.swap_ab else ("m", (body.ctas, 1))
+    if (spec.cluster.m, spec.cluster.n) != shape:
         raise ValueError(
-            f"role {spec.math.name!r} multiplies for {body.ctas} CTAs along m, but the cluster is "
-            f"{spec.cluster.m}x{spec.cluster.n}; make it {body.ctas}x1"
+            f"role {spec.math.name!r} multiplies for {body.ctas} CTAs along {along}, but the cluster is "
+            f"{spec.cluster.m}x{spec.cluster.n}; make it {shape[0]}x{shape[1]}"
         )
 
 
@@ -124,16 +126,20 @@ def _body(spec: KernelSpec) -> Tcgen05:
 def _product(spec: KernelSpec) -> UmmaPlan:
     body = _body(spec)
     a, b = spec.operand(body.a), spec.operand(body.b)
+    sfa, sfb = (body.scales.a, body.scales.b) if body.scales else (None, None)
+    lane_axis: Literal["m", "n"] = "m"
+    if body.swap_ab:
+        a, b, sfa, sfb, lane_axis = b, a, sfb, sfa, "n"
     call = _call(spec, body, a, b)
     step_k = STEP_BYTES * 8 // _smem_bits(a, body)
-    _check_shape(spec, body, a, b, call)
-    a_major, b_major = majorness(a, "m"), majorness(b, "n")
-    columns = spec.tile.n
+    columns = _check_shape(spec, body, a, b)
+    a_major, b_major = majorness(a, lane_axis), majorness(b, _column_axis(lane_axis))
     return UmmaPlan(
         instruction=f"tcgen05_mma_cta{body.ctas}_{call}_m{LANES * body.ctas}n{columns}k{step_k}_{a.dtype}_{b.dtype}",
         call=call,
         rows=LANES * body.ctas,
         columns=columns,
+        lane_axis=lane_axis,
         step_k=step_k,
         steps=spec.tile.k // step_k,
         ctas=body.ctas,
@@ -142,11 +148,15 @@ def _product(spec: KernelSpec) -> UmmaPlan:
         b=b.name,
         a_major=a_major,
         b_major=b_major,
-        sfa=body.scales.a if body.scales else None,
-        sfb=body.scales.b if body.scales else None,
-        sfa_block=_block(spec, body.scales.a, call) if body.scales else 0,
-        sfb_block=_block(spec, body.scales.b, call) if body.scales else 0,
+        sfa=sfa,
+        sfb=sfb,
+        sfa_block=_block(spec, sfa, call) if sfa else 0,
+        sfb_block=_block(spec, sfb, call) if sfb else 0,
     )
+
+
+def _column_axis(lane_axis: str) -> Literal["m", "n"]:
+    return "m" if lane_axis == "n" else "n"
 
 
 def _smem_bits(operand: Operand, body: Tcgen05) -> int:
@@ -176,23 +186,28 @@ def _call(
     )
 
 
-def _check_shape(spec: KernelSpec, body: Tcgen05, a: Operand, b: Operand, call: str) -> None:
-    if body.swap_ab:
-        raise ValueError(f"role {spec.math.name!r}: swap_ab is not lowered for sm100; leave it False")
-    if spec.tile.m != LANES:
+def _check_shape(spec: KernelSpec, body: Tcgen05, a: Operand, b: Operand) -> int:
+    """Refuse tiles that are no instruction shape; returns the columns of the product."""
+    extent = {"m": spec.tile.m, "n": spec.tile.n}
+    lanes, across = ("n", "m") if body.swap_ab else ("m", "n")
+    if extent[lanes] != LANES:
         raise ValueError(
-            f"tile.m is {spec.tile.m}; each CTA's rows fill the {LANES} lanes of tensor memory, so use 128"
+            f"tile.{lanes} is {extent[lanes]}; a CTA's rows fill the {LANES} lanes of tensor memory, so use {LANES}"
         )
-    if spec.tile.n % 16 or (body.ctas == 2 and spec.tile.n % 32):
-        raise ValueError(f"tile.n is {spec.tile.n}; with {body.ctas} CTAs it must be a multiple of {16 * body.ctas}")
+    step = 16 * body.ctas
+    if extent[across] % step or extent[across] > 256:
+        raise ValueError(
+            f"tile.{across} is {extent[across]}; with {body.ctas} CTAs it must be a multiple of {step}, at most 256"
+        )
     width = spec.tile.k * _smem_bits(a, body) // 8
     if width != SWIZZLE_BYTES:
         raise ValueError(f"tile.k is {spec.tile.k} = {width} B of {a.dtype} in shared memory; a row must be 128 B")
-    for operand, axis in ((a, "m"), (b, "n")):
+    for operand, axis in ((a, lanes), (b, across)):
         if operand.dtype == DType.E2M1 and majorness(operand, axis) == "mn":
             raise ValueError(f"operand {operand.name!r} is {axis}-contiguous; 4-bit operands need k contiguous")
         if operand.dtype == DType.F32 and majorness(operand, axis) == "mn":
             raise ValueError(f"operand {operand.name!r} is {axis}-contiguous; tf32 operands need k contiguous here")
+    return extent[across]
 
 
 def _block(spec: KernelSpec, name: str, call: str) -> int:
@@ -258,7 +273,7 @@ def _part(spec: KernelSpec, mma: UmmaPlan, operand: Operand) -> Part:
 
 def _tile_part(spec: KernelSpec, mma: UmmaPlan, operand: Operand) -> Part:
     """Atoms 128 bytes wide along the contiguous axis, as many as cover this CTA's share of the tile."""
-    share = {"m": spec.tile.m, "n": spec.tile.n // mma.ctas, "k": spec.tile.k}
+    share = {mma.lane_axis: LANES, _column_axis(mma.lane_axis): mma.columns // mma.ctas, "k": spec.tile.k}
     body = _body(spec)
     elements = SWIZZLE_BYTES * 8 // _smem_bits(operand, body)
     rows, inner = share[operand.outer], share[operand.inner]
@@ -282,7 +297,7 @@ def _tile_part(spec: KernelSpec, mma: UmmaPlan, operand: Operand) -> Part:
 
 def _scale_part(spec: KernelSpec, mma: UmmaPlan, operand: Operand) -> Part:
     """Words of four scales, one a row; rows are rounded up to the 128 that one copy to tensor memory takes."""
-    axis, rows = ("m", spec.tile.m) if operand.name == mma.sfa else ("n", spec.tile.n)
+    axis, rows = (mma.lane_axis, LANES) if operand.name == mma.sfa else (_column_axis(mma.lane_axis), mma.columns)
     if operand.inner != axis:
         raise ValueError(f"scales {operand.name!r} have box {operand.box}; they need one word a row: ({axis!r}, ...)")
     block = mma.sfa_block if operand.name == mma.sfa else mma.sfb_block
@@ -366,7 +381,7 @@ def _staging_ring(store: StorePlan, roles: tuple[RolePlan, ...]) -> list[Footpri
         operand=store.operand,
         copy_by="tma",
         offset=0,
-        bytes=warps * WARP_ROWS * store.row_bytes,
+        bytes=warps * store.rows * store.row_bytes,
         inner_axis="n",
         outer_axis="m",
     )
@@ -376,17 +391,21 @@ def _staging_ring(store: StorePlan, roles: tuple[RolePlan, ...]) -> list[Footpri
 # ---------------------------------------------------------------------------------------------- output, host side
 
 
-def _output_path(spec: KernelSpec) -> StorePlan:
+def _output_path(spec: KernelSpec, mma: UmmaPlan) -> StorePlan:
+    """Lanes that are rows of the output write as many columns as staging allows; lanes that are columns, 32 a warp."""
     step = spec.epilogue[-1]
     assert isinstance(step, Store)
     output = spec.output
     if output.inner != "n":
         raise ValueError(f"output {output.name!r} is m-contiguous; epilogues store rows, so make n contiguous")
-    row_bytes = staged_row_bytes(spec.tile.n * output.dtype.bytes)
-    if step.through is None:
-        return StorePlan(operand=output.name, dtype=output.dtype, through=None, row_bytes=row_bytes)
-    slots = spec.ring(step.through).slots or 2
-    return StorePlan(operand=output.name, dtype=output.dtype, through=step.through, row_bytes=row_bytes, slots=slots)
+    if mma.lane_axis == "m":
+        row_bytes, rows = staged_row_bytes(spec.tile.n * output.dtype.bytes), WARP_ROWS
+    else:
+        row_bytes, rows = WARP_ROWS * output.dtype.bytes, gcd(spec.tile.m, WARP_ROWS)
+    slots = (spec.ring(step.through).slots or 2) if step.through else 0
+    return StorePlan(
+        operand=output.name, dtype=output.dtype, through=step.through, row_bytes=row_bytes, rows=rows, slots=slots
+    )
 
 
 def _tensor_maps(
@@ -399,7 +418,7 @@ def _tensor_maps(
                 operand=store.operand,
                 dtype=store.dtype,
                 axes=("n", "m"),
-                box=(store.row_bytes // store.dtype.bytes, WARP_ROWS),
+                box=(store.row_bytes // store.dtype.bytes, store.rows),
                 smem_swizzle=SWIZZLES[store.row_bytes],
                 element=ELEMENTS[store.dtype],
             )

@@ -85,5 +85,4 @@ def _store(plan: Plan) -> str:
     store = plan.store
     if store.through is None:
         return f"direct {store.dtype}"
-    rows = 16 if plan.mma.kind == "wgmma" else 32
-    return f"{store.dtype} by TMA, {store.slots} buffers of {rows} x {store.row_bytes} B a warp"
+    return f"{store.dtype} by TMA, {store.slots} buffers of {store.rows} x {store.row_bytes} B a warp"

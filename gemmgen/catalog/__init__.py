@@ -6,12 +6,21 @@ from collections.abc import Iterator
 from functools import cache
 
 from gemmgen.catalog.dense import Shape, bf16_gemm, fp8_gemm_nt
+from gemmgen.catalog.dense_sm100 import Factor, PairShape
+from gemmgen.catalog.dense_sm100 import bf16_gemm as bf16_gemm_sm100
 from gemmgen.catalog.shapes import (
     BF16_GENERAL_SHAPES,
     BF16_SHAPES,
     DIRECT_SHAPES,
     FP8_GENERAL_SHAPES,
     FP8_SHAPES,
+)
+from gemmgen.catalog.shipped_sm100 import (
+    Product,
+    bf16_shapes_sm100,
+    scaled_gemm_sm100,
+    scaled_shapes_sm100,
+    shipped_sm100,
 )
 from gemmgen.ir import DType, KernelSpec
 
@@ -38,7 +47,7 @@ def bf16_shapes(layout: str, d: DType, residual: bool, direct_store: bool) -> tu
 @cache
 def specs() -> dict[str, KernelSpec]:
     """Every shipped spec by name, in a fixed order."""
-    return {spec.name: spec for spec in (*_fp8(), *_bf16())}
+    return {spec.name: spec for spec in (*_fp8(), *_bf16(), *shipped_sm100())}
 
 
 def _fp8() -> Iterator[KernelSpec]:
@@ -61,4 +70,20 @@ def _bf16() -> Iterator[KernelSpec]:
                         yield bf16_gemm(layout, shape, d, residual, direct)
 
 
-__all__ = ["BF16_LAYOUTS", "OUTPUTS", "Shape", "bf16_gemm", "bf16_shapes", "fp8_gemm_nt", "fp8_shapes", "specs"]
+__all__ = [
+    "BF16_LAYOUTS",
+    "OUTPUTS",
+    "Factor",
+    "PairShape",
+    "Product",
+    "Shape",
+    "bf16_gemm",
+    "bf16_gemm_sm100",
+    "bf16_shapes",
+    "bf16_shapes_sm100",
+    "fp8_gemm_nt",
+    "fp8_shapes",
+    "scaled_gemm_sm100",
+    "scaled_shapes_sm100",
+    "specs",
+]

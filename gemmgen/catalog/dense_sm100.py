@@ -25,24 +25,39 @@ from gemmgen.ir import (
     TransposeScales,
 )
 
-TILE_M = 128
+LANES = 128
 SCALES_PER_WORD = 4
 
 
 @dataclass(frozen=True)
 class PairShape:
-    """How CTAs work on a tile: columns, CTAs that multiply together, staging, ring depths."""
+    """How CTAs work on a tile: columns of the product, CTAs that multiply together, staging, ring depths.
+
+    ``swap`` puts n on the 128 lanes and makes the columns the tile's rows, for problems with few of them.
+    """
 
     n: int
     ctas: int = 1
     staging: int = 2
     slots: int | None = None
     acc_slots: int | None = None
+    swap: bool = False
 
     @property
     def label(self) -> str:
         """Part of the kernel's name."""
-        return f"{TILE_M * self.ctas}x{self.n}"
+        lanes = LANES * self.ctas
+        return f"{self.n}x{lanes}_swap" if self.swap else f"{lanes}x{self.n}"
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows and columns of the output that a CTA computes."""
+        return (self.n, LANES) if self.swap else (LANES, self.n)
+
+    @property
+    def cluster(self) -> Cluster:
+        """CTAs that multiply together lie along the axis that is on the lanes."""
+        return Cluster(n=self.ctas) if self.swap else Cluster(m=self.ctas)
 
 
 @dataclass(frozen=True)
@@ -75,7 +90,12 @@ def bf16_gemm(
         Operand(name="a", dtype=DType.BF16, box=("m", "k"), major=a_major),
         Operand(name="b", dtype=DType.BF16, box=("n", "k"), major=b_major),
     ]
-    body = Tcgen05(drains=("ab",), fills=("acc",), ctas=shape.ctas)  # type: ignore[arg-type]
+    body = Tcgen05(
+        drains=("ab",),
+        fills=("acc",),
+        ctas=shape.ctas,  # type: ignore[arg-type]
+        swap_ab=shape.swap,
+    )
     return _dense(f"sm100_bf16_gemm_{layout}", operands, [], body, shape, 64, d, residual, direct_store)
 
 
@@ -85,7 +105,12 @@ def tf32_gemm_nt(shape: PairShape, d: DType = DType.F32, residual: bool = False)
         Operand(name="a", dtype=DType.F32, box=("m", "k")),
         Operand(name="b", dtype=DType.F32, box=("n", "k")),
     ]
-    body = Tcgen05(drains=("ab",), fills=("acc",), ctas=shape.ctas)  # type: ignore[arg-type]
+    body = Tcgen05(
+        drains=("ab",),
+        fills=("acc",),
+        ctas=shape.ctas,  # type: ignore[arg-type]
+        swap_ab=shape.swap,
+    )
     return _dense("sm100_tf32_gemm_nt", operands, [], body, shape, 32, d, residual, False)
 
 
@@ -123,6 +148,7 @@ def scaled_gemm_nt(
         scales=BlockScale(a="sfa", b="sfb"),
         ctas=shape.ctas,  # type: ignore[arg-type]
         packed=packed,
+        swap_ab=shape.swap,
     )
     layout = ("n" if a_major == "k" else "t") + ("t" if b_major == "k" else "n")
     name = f"sm100_gemm_{layout}_{a.label}_{b.label}"
@@ -163,11 +189,11 @@ def _dense(
     return KernelSpec(
         name=f"{name}{''.join(marks)}_{shape.label}",
         arch=Arch.SM100,
-        tile=Tile(m=TILE_M, n=shape.n, k=k),
+        tile=Tile(m=shape.tile[0], n=shape.tile[1], k=k),
         operands=(*operands, Operand(name="d", dtype=d, box=("m", "n"))),
         rings=tuple(rings),
         roles=tuple(roles),
         epilogue=tuple(epilogue),
         schedule=Persistent(raster_group=8),
-        cluster=Cluster(m=shape.ctas),
+        cluster=shape.cluster,
     )

@@ -129,13 +129,18 @@ class MmaPlan(Node):
 
 
 class UmmaPlan(Node):
-    """A tcgen05 product: one instruction shape, its descriptor, and where scales are picked from."""
+    """A tcgen05 product: one instruction shape, its descriptor, and where scales are picked from.
+
+    ``a`` and ``b`` are the instruction's operands: a's rows lie on the lanes of tensor memory, b's on its columns.
+    ``lane_axis`` says which of m and n that puts on the lanes.
+    """
 
     kind: Literal["tcgen05"] = "tcgen05"
     instruction: str
     call: Literal["f16", "tf32", "mxf8f6f4", "mxf4", "mxf4nvf4"]
     rows: int
     columns: int
+    lane_axis: Literal["m", "n"] = "m"
     step_k: int
     steps: int
     ctas: Literal[1, 2]
@@ -162,12 +167,13 @@ class StepPlan(Node):
 
 
 class StorePlan(Node):
-    """Where and how the output is written; ``row_bytes`` is the width of one staged chunk."""
+    """Where and how the output is written; a staged chunk is ``rows`` rows of ``row_bytes``."""
 
     operand: Name
     dtype: DType
     through: Name | None
     row_bytes: int = 0
+    rows: int = 16
     slots: int = 0
 
 

@@ -100,8 +100,9 @@ class Tcgen05(Node):
     """One thread issues products out of shared memory into accumulators in tensor memory.
 
     With ``scales`` the tensor core applies block scales itself. ``ctas=2`` multiplies for a pair of CTAs along m: each
-    holds its own rows of A and half of B. ``packed`` keeps 4-bit operands packed in shared memory, at twice the rate of
-    8-bit ones; otherwise each takes a byte there. ``swap_ab`` puts n on the instruction's 128-row axis.
+    holds its own rows of A and half of B; a swapped pair lies along n and halves A. ``packed`` keeps 4-bit operands
+    packed in shared memory, at twice the rate of 8-bit ones; otherwise each takes a byte there. ``swap_ab`` puts n on
+    the instruction's 128-row axis.
     """
 
     kind: Literal["tcgen05"] = "tcgen05"

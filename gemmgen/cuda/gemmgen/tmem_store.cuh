@@ -70,6 +70,93 @@ class StagedRows {
   }
 };
 
+// Lanes that hold columns of the output: two neighbours exchange values, so that each has a pair of columns of a row.
+// x[2 i] and x[2 i + 1] of lane n become columns (n & ~1) and the next of row 2 i + (n & 1).
+template <u32 COUNT>
+DEVICE void pair_columns(float2 (&to)[COUNT / 2], const float (&x)[COUNT]) {
+  const bool odd = ptx::lane_index() % 2;
+#pragma unroll
+  for (u32 i = 0; i < COUNT; i += 2) {
+    const float other = ptx::exchange_with_neighbour(odd ? x[i] : x[i + 1]);
+    to[i / 2] = odd ? make_float2(other, x[i + 1]) : make_float2(x[i], other);
+  }
+}
+
+// Swapped products: 32 columns of the output a warp, ROWS of its rows at a time through SLOTS buffers, written by TMA.
+template <class T, u32 ROWS, u32 SLOTS>
+class StagedColumns {
+ public:
+  static constexpr u32 COLS = ROWS;
+
+ private:
+  static constexpr u32 ROW_BYTES = 32 * sizeof(T);
+  static constexpr u32 BUFFER = ROWS * ROW_BYTES;
+  const ptx::TensorMap& map_;
+  u32 buffers_;
+  u32 slot_ = 0;
+
+  DEVICE static void put(u32 to, bf16x2 x) { ptx::store_shared_word(to, x.bits); }
+  DEVICE static void put(u32 to, float2 x) { ptx::store_shared(to, x); }
+
+ public:
+  DEVICE StagedColumns(const ptx::TensorMap& map, u32 buffers, u32 warp)
+      : map_(map), buffers_(ptx::smem_base() + buffers + warp * SLOTS * BUFFER) {}
+
+  // ROWS rows from m of the warp's 32 columns from n; this lane holds column n + lane.
+  template <class F>
+  DEVICE void columns(const float (&x)[ROWS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
+    if (m >= rows || n >= cols) return;
+    const u32 lane = ptx::lane_index(), col = lane / 2 * 2;
+    const u32 to = buffers_ + slot_ * BUFFER;
+    float2 y[ROWS / 2];
+    pair_columns(y, x);
+    if (lane == 0) ptx::bulk_wait_read<SLOTS - 1>();
+    ptx::sync_warp();
+#pragma unroll
+    for (u32 i = 0; i < ROWS / 2; ++i) {
+      const u32 row = 2 * i + lane % 2;
+      put(to + staged<ROW_BYTES>(row, col * sizeof(T)), epilogue(y[i], m + row, n + col));
+    }
+    ptx::fence_proxy_async();
+    ptx::sync_warp();
+    if (lane == 0) {
+      ptx::tma_store_2d(map_, n, m, to);
+      ptx::bulk_commit();
+    }
+    slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
+  }
+
+  // Shared memory may not go away while copies still read it.
+  DEVICE void finish() const {
+    if (ptx::lane_index() == 0) ptx::bulk_wait_read<0>();
+  }
+};
+
+// The same straight from registers.
+template <class T, u32 ROWS>
+class DirectColumns {
+  DirectStore<T> out_;
+
+ public:
+  static constexpr u32 COLS = ROWS;
+
+  DEVICE DirectColumns(T* to, u64 stride) : out_(to, stride) {}
+
+  template <class F>
+  DEVICE void columns(const float (&x)[ROWS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
+    const u32 col = n + ptx::lane_index() / 2 * 2;
+    float2 y[ROWS / 2];
+    pair_columns(y, x);
+#pragma unroll
+    for (u32 i = 0; i < ROWS / 2; ++i) {
+      const u32 row = m + 2 * i + ptx::lane_index() % 2;
+      if (row < rows && col < cols) out_.pair(row, col, cols, epilogue(y[i], row, col));
+    }
+  }
+
+  DEVICE void finish() const {}
+};
+
 // Straight from registers with bounds checks, for outputs whose pitch TMA cannot store to.
 template <class T, u32 COLUMNS>
 class DirectRows {

@@ -23,12 +23,13 @@ DEVICE void store_shared(u32 to, float2 x) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x.x), "f"(x.y) : "memory");
 }
 
-// ld.shared.u32, st.shared.v4
+// ld.shared.u32, st.shared.u32, st.shared.v4
 DEVICE u32 load_shared_word(u32 from) {
   u32 x;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
   return x;
 }
+DEVICE void store_shared_word(u32 to, u32 x) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(x) : "memory"); }
 DEVICE void store_shared_words(u32 to, u32 x0, u32 x1, u32 x2, u32 x3) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x0), "r"(x1), "r"(x2), "r"(x3) : "memory");
 }

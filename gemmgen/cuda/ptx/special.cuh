@@ -20,6 +20,9 @@ DEVICE u32 cluster_rank() {
   return rank;
 }
 
+// shfl.sync.bfly: what the lane beside this one has.
+DEVICE float exchange_with_neighbour(float x) { return __shfl_xor_sync(0xffffffff, x, 1); }
+
 // Dynamic shared memory as the 32-bit address that shared-memory instructions take.
 DEVICE u32 smem_base() { return static_cast<u32>(__cvta_generic_to_shared(gemmgen_shared)); }
 

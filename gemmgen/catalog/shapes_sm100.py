@@ -1,0 +1,20 @@
+"""Which tiles each dense operator has on datacenter Blackwell. Chosen by arithmetic: no such device was measured on."""
+
+from __future__ import annotations
+
+from gemmgen.catalog.dense_sm100 import PairShape
+
+NARROW_SHAPES = (PairShape(16), PairShape(32), PairShape(64))
+"""For outputs of few columns, or few tiles; B must be k-contiguous to be cut this fine."""
+
+BF16_SHAPES_SM100 = (*NARROW_SHAPES, PairShape(128), PairShape(128, ctas=2), PairShape(256, ctas=2))
+"""For A [m, k] times B [n, k] into bf16 without C: 256 columns leave room for two accumulators."""
+
+SCALED_SHAPES_SM100 = (*BF16_SHAPES_SM100[:-1], PairShape(224, ctas=2), PairShape(256, ctas=2))
+"""Likewise with block scales: two accumulators of 224 columns fit beside them, of 256 only one."""
+
+GENERAL_SHAPES_SM100 = (PairShape(128), PairShape(256, ctas=2))
+"""For every other combination of layout, output type, C and granularity."""
+
+DIRECT_SHAPES_SM100 = (PairShape(128),)
+"""For outputs whose pitch or row is no multiple of 16 bytes, which TMA cannot store to."""
