@@ -78,7 +78,7 @@ class Footprint:
     name: str
     parts: tuple[Part, ...]
     slots: int | None
-    turns: Literal["k", "tile", "store"] = "k"
+    turns: Literal["k", "tile", "store", "launch"] = "k"
     every: int = 1
     full_count: int = 0
     ready_count: int = 0

@@ -98,6 +98,9 @@ def _sm100_view(plan: Plan) -> dict[str, Any]:
     roles = {role.kind: role for role in plan.roles}
     return {
         "ring": ring,
+        "launches": next((entry for entry in plan.rings if entry.turns == "launch"), None),
+        "fetch": roles.get("fetch_tiles"),
+        "walk": _walks(plan),
         "acc": next(entry for entry in plan.rings if entry.columns),
         "scale_rings": [_scale_ring(plan, mma, entry) for entry in scaled],
         "issue": roles["tcgen05"],
@@ -112,6 +115,13 @@ def _sm100_view(plan: Plan) -> dict[str, Any]:
         "store_line": _rows_line(plan),
         "store_at": STORED_AT[mma.lane_axis],
     }
+
+
+def _walks(plan: Plan) -> dict[str, str]:
+    """How a role names its walk over tiles: a launch ring must know whether a thread or a warp drains it."""
+    if plan.schedule.kind != "launch_control":
+        return {"thread": "Schedule", "warp": "Schedule"}
+    return {"thread": "Schedule<false>", "warp": "Schedule<true>"}
 
 
 def _umma_layout(major: str, k: int, step: int) -> str:
@@ -214,7 +224,7 @@ def _place_name(ring: RingPlan, operand: str) -> str:
 def _place(plan: Plan, ring: RingPlan, part: Part) -> str:
     """The declaration of an operand's place in a ring's namespace."""
     name = part.operand.upper()
-    if ring.turns == "store":
+    if ring.turns in ("store", "launch"):
         return f"constexpr u32 {name} = {part.offset};"
     if part.copy_by == "lanes":
         return f"using {name} = gemmgen::Gather<{part.offset}, {part.count}, {part.step}, {part.per}>;"

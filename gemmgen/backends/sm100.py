@@ -23,6 +23,7 @@ from gemmgen.backends.umma import instruction_descriptor
 from gemmgen.ir import (
     DType,
     KernelSpec,
+    LaunchControl,
     Operand,
     Part,
     Plan,
@@ -47,6 +48,8 @@ COLUMNS = 512
 """Columns of tensor memory."""
 WARP_ROWS = 32
 SCALES_PER_WORD = 4
+ANSWER_BYTES = 16
+"""What the hardware answers to a request to take over a launch."""
 ELEMENTS: dict[DType, Literal["u8", "bf16", "f32", "i32", "16u4_align16b"]] = {
     DType.E4M3: "u8",
     DType.E5M2: "u8",
@@ -67,6 +70,7 @@ def lower(spec: KernelSpec) -> Plan:
     mma = _product(spec)
     store = _output_path(spec, mma)
     footprints = [*_operand_rings(spec, mma), _accumulator_ring(spec, mma, roles), *_staging_ring(store, roles)]
+    footprints += _launch_ring(spec, mma, roles)
     rings, shared_bytes = place_rings(spec, footprints, extra=BARRIER_BYTES)
     rings, used = _place_scales(rings)
     mma = mma.replace(tmem_columns=_allocation(spec, used), tmem_address=shared_bytes - BARRIER_BYTES)
@@ -371,6 +375,27 @@ def _allocation(spec: KernelSpec, columns: int) -> int:
     if allocated > COLUMNS:
         raise ValueError(f"spec {spec.name!r} needs {columns} columns of tensor memory, there are {COLUMNS}")
     return allocated
+
+
+def _launch_ring(spec: KernelSpec, mma: UmmaPlan, roles: tuple[RolePlan, ...]) -> list[Footprint]:
+    """Answers of 16 bytes, drained by every role of both CTAs; in a pair one multiplies, and the other's fetcher reads too."""
+    if not isinstance(spec.schedule, LaunchControl):
+        return []
+    (ring,) = (ring for ring in spec.rings if not ring.carries_data)
+    drains = {"tma_load": 1, "transpose_scales": 1, "tmem_store": LANES // WARP_ROWS}
+    arrivals = sum(drains.get(role.kind, 0) for role in roles) * mma.ctas + mma.ctas
+    part = Part(operand="answer", copy_by="launch", offset=0, bytes=ANSWER_BYTES, inner_axis="", outer_axis="")
+    return [
+        Footprint(
+            name=ring.name,
+            parts=(part,),
+            slots=ring.slots or 2,
+            turns="launch",
+            full_count=1,
+            empty_count=arrivals,
+            tx_bytes=ANSWER_BYTES,
+        )
+    ]
 
 
 def _staging_ring(store: StorePlan, roles: tuple[RolePlan, ...]) -> list[Footprint]:

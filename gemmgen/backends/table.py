@@ -22,7 +22,9 @@ def _ring_lines(plan: Plan, ring: RingPlan) -> list[str]:
     lines = [f"  ring {ring.name:<5} {ring.slots} x {size}{_barriers(ring)}"]
     boxes = {entry.operand: entry for entry in plan.tensor_maps}
     for part in ring.parts:
-        if part.copy_by == "words":
+        if part.copy_by == "launch":
+            text = "16 bytes: the CTA taken over"
+        elif part.copy_by == "words":
             text = f"{part.words} words of scales for {part.count} rows, tmem columns from {part.column}"
         elif ring.turns == "store" or part.copy_by == "tma":
             entry = boxes[part.operand]
@@ -76,7 +78,7 @@ def _barriers(ring: RingPlan) -> str:
 def _role_line(role: RolePlan) -> str:
     warps = f"warps {role.first_warp}-{role.first_warp + role.warps - 1}"
     registers = f"regs {role.registers}" if role.registers else "regs -"
-    arrow = {"tma_load": "->", "transpose_scales": "<->"}.get(role.kind, "<-")
+    arrow = {"tma_load": "->", "fetch_tiles": "->", "transpose_scales": "<->"}.get(role.kind, "<-")
     rings = ", ".join(role.rings) if role.kind != "tcgen05" else f"{', '.join(role.rings[1:])} -> {role.rings[0]}"
     return f"  role {role.name:<5} {warps:<11} {registers:<9} {role.kind} {arrow} {rings}"
 

@@ -10,7 +10,9 @@ from gemmgen.ir import (
     Cast,
     Cluster,
     DType,
+    FetchTiles,
     KernelSpec,
+    LaunchControl,
     Operand,
     Persistent,
     Residual,
@@ -24,6 +26,7 @@ from gemmgen.ir import (
     TmemStore,
     TransposeScales,
 )
+from gemmgen.ir.schedule import Schedule
 
 LANES = 128
 SCALES_PER_WORD = 4
@@ -34,6 +37,7 @@ class PairShape:
     """How CTAs work on a tile: columns of the product, CTAs that multiply together, staging, ring depths.
 
     ``swap`` puts n on the 128 lanes and makes the columns the tile's rows, for problems with few of them.
+    ``launch_control`` lets the hardware hand out tiles.
     """
 
     n: int
@@ -42,12 +46,14 @@ class PairShape:
     slots: int | None = None
     acc_slots: int | None = None
     swap: bool = False
+    launch_control: bool = False
 
     @property
     def label(self) -> str:
         """Part of the kernel's name."""
         lanes = LANES * self.ctas
-        return f"{self.n}x{lanes}_swap" if self.swap else f"{lanes}x{self.n}"
+        tile = f"{self.n}x{lanes}_swap" if self.swap else f"{lanes}x{self.n}"
+        return tile + ("_clc" if self.launch_control else "")
 
     @property
     def tile(self) -> tuple[int, int]:
@@ -185,6 +191,11 @@ def _dense(
     if scale_rings:
         scales = TransposeScales(hands_on=tuple(ring.name for ring in scale_rings))
         roles.append(Role(name="scales", warps=1, body=scales))
+    schedule: Schedule = Persistent(raster_group=8)
+    if shape.launch_control:
+        rings.append(Ring(name="tile", turns="launch", slots=2))
+        roles.append(Role(name="fetch", warps=1, body=FetchTiles(fills=("tile",))))
+        schedule = LaunchControl(raster_group=8)
     marks = (f"_{d}", "_c" if residual else "", "_direct" if direct_store else "")
     return KernelSpec(
         name=f"{name}{''.join(marks)}_{shape.label}",
@@ -194,6 +205,6 @@ def _dense(
         rings=tuple(rings),
         roles=tuple(roles),
         epilogue=tuple(epilogue),
-        schedule=Persistent(raster_group=8),
+        schedule=schedule,
         cluster=shape.cluster,
     )

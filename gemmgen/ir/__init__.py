@@ -15,8 +15,18 @@ from gemmgen.ir.plan import (
     TensorMapPlan,
     UmmaPlan,
 )
-from gemmgen.ir.roles import BlockScale, Ring, Role, Tcgen05, TmaLoad, TmemStore, TransposeScales, Wgmma
-from gemmgen.ir.schedule import Cluster, OneTile, Persistent, Tile
+from gemmgen.ir.roles import (
+    BlockScale,
+    FetchTiles,
+    Ring,
+    Role,
+    Tcgen05,
+    TmaLoad,
+    TmemStore,
+    TransposeScales,
+    Wgmma,
+)
+from gemmgen.ir.schedule import Cluster, LaunchControl, OneTile, Persistent, Tile
 from gemmgen.ir.spec import KernelSpec
 from gemmgen.ir.steps import Bias, Cast, Residual, Scale, Step, Store
 
@@ -27,7 +37,9 @@ __all__ = [
     "Cast",
     "Cluster",
     "DType",
+    "FetchTiles",
     "KernelSpec",
+    "LaunchControl",
     "MmaPlan",
     "Node",
     "OneTile",

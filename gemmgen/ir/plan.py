@@ -34,7 +34,7 @@ class Part(Node):
     """
 
     operand: Name
-    copy_by: Literal["tma", "lanes", "words"]
+    copy_by: Literal["tma", "lanes", "words", "launch"]
     offset: int
     bytes: int
     inner_axis: str
@@ -61,7 +61,7 @@ class RingPlan(Node):
     name: Name
     slots: int
     parts: tuple[Part, ...]
-    turns: Literal["k", "tile", "store"]
+    turns: Literal["k", "tile", "store", "launch"]
     every: int = 1
     full: int = 0
     full_count: int = 0
@@ -89,7 +89,7 @@ class RolePlan(Node):
     """A role's warps and registers."""
 
     name: Name
-    kind: Literal["tma_load", "wgmma", "transpose_scales", "tcgen05", "tmem_store"]
+    kind: Literal["tma_load", "wgmma", "transpose_scales", "tcgen05", "fetch_tiles", "tmem_store"]
     rings: tuple[Name, ...]
     first_warp: int
     warps: int

@@ -13,22 +13,29 @@ class Ring(Node):
     """A circular buffer between the role that fills it and the role that drains it.
 
     ``slots=None`` asks for as many as fit. ``turns`` says when a slot is handed on: every K block (or every
-    ``every`` of them), every output tile, or every store of a part of one (a ``store`` ring is drained by bulk groups
-    of the copy engine, not by barriers). A ring in tensor memory holds no operand but the accumulators of a tile.
+    ``every`` of them), every output tile, every store of a part of one (a ``store`` ring is drained by bulk groups of
+    the copy engine, not by barriers), or every launch that is taken over (every role drains a ``launch`` ring). A ring in tensor memory holds no operand but the accumulators of a tile.
     """
 
     name: Name
     holds: tuple[Name, ...] = ()
     slots: Annotated[int, Field(ge=1, le=32)] | None = None
     space: Literal["smem", "tmem"] = "smem"
-    turns: Literal["k", "tile", "store"] = "k"
+    turns: Literal["k", "tile", "store", "launch"] = "k"
     every: Annotated[int, Field(ge=1, le=8)] = 1
+
+    @property
+    def carries_data(self) -> bool:
+        """Whether slots hold operands or accumulators; a ``launch`` ring carries the next tile to every role."""
+        return self.turns != "launch"
 
     @model_validator(mode="after")
     def _holds_something(self) -> Ring:
         if self.space == "tmem" and (self.holds or self.turns != "tile"):
             raise ValueError(f"ring {self.name!r} is in tensor memory: it holds accumulators only and turns every tile")
-        if self.space == "smem" and not self.holds:
+        if self.turns == "launch" and (self.holds or self.space != "smem"):
+            raise ValueError(f"ring {self.name!r} turns with launches: it is in shared memory and holds no operand")
+        if self.space == "smem" and self.turns != "launch" and not self.holds:
             raise ValueError(f"ring {self.name!r} holds no operand; name at least one")
         return self
 
@@ -122,6 +129,17 @@ class Tcgen05(Node):
         return (self.a, self.b, *scales)
 
 
+class FetchTiles(Node):
+    """One thread asks for tiles whose CTAs have not started, for all roles of the CTA or pair."""
+
+    kind: Literal["fetch_tiles"] = "fetch_tiles"
+    fills: Rings
+
+    @property
+    def drains(self) -> tuple[str, ...]:
+        return ()
+
+
 class TmemStore(Node):
     """Warps drain accumulators from tensor memory, each lane a row, and run the epilogue."""
 
@@ -133,7 +151,7 @@ class TmemStore(Node):
         return ()
 
 
-Body = Annotated[TmaLoad | Wgmma | TransposeScales | Tcgen05 | TmemStore, Field(discriminator="kind")]
+Body = Annotated[TmaLoad | Wgmma | TransposeScales | Tcgen05 | FetchTiles | TmemStore, Field(discriminator="kind")]
 
 
 class Role(Node):

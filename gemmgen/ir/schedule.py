@@ -45,4 +45,14 @@ class Persistent(Node):
     raster_group: Annotated[int, Field(ge=1)] = 8
 
 
-Schedule = Annotated[OneTile | Persistent, Field(discriminator="kind")]
+class LaunchControl(Node):
+    """One CTA (or pair) per output tile is launched; a running one takes over tiles of those that have not started.
+
+    A role with body ``FetchTiles`` asks the hardware, which balances tiles of unlike cost (sm100 and later).
+    """
+
+    kind: Literal["launch_control"] = "launch_control"
+    raster_group: Annotated[int, Field(ge=1)] = 8
+
+
+Schedule = Annotated[OneTile | Persistent | LaunchControl, Field(discriminator="kind")]

@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 from gemmgen.ir.dtype import Arch
 from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import Operand
-from gemmgen.ir.roles import Ring, Role, Tcgen05, TmaLoad, TransposeScales, Wgmma
-from gemmgen.ir.schedule import Cluster, Persistent, Schedule, Tile
+from gemmgen.ir.roles import FetchTiles, Ring, Role, Tcgen05, TmaLoad, TransposeScales, Wgmma
+from gemmgen.ir.schedule import Cluster, LaunchControl, Persistent, Schedule, Tile
 from gemmgen.ir.steps import Bias, Cast, Residual, Scale, Step, Store
 
 _T = TypeVar("_T", Operand, Ring)
@@ -111,11 +111,22 @@ def _rings_are_joined(spec: KernelSpec) -> None:
 
 def _ring_is_joined(spec: KernelSpec, ring: Ring) -> None:
     fillers = [role.name for role in spec.roles if ring.name in role.body.fills]
-    drainers = [role.name for role in spec.roles if ring.name in role.body.drains]
+    drainers = [role.name for role in spec.roles if ring.name in role.body.drains or not ring.carries_data]
     if len(fillers) != 1 or not drainers:
         raise ValueError(
             f"ring {ring.name!r} is filled by {fillers or 'no role'} and drained by {drainers or 'no role'}; "
             "one role fills a ring and at least one drains it"
+        )
+
+
+def _schedule_is_served(spec: KernelSpec) -> None:
+    rings = [ring.name for ring in spec.rings if not ring.carries_data]
+    fetching = [name for role in spec.roles if isinstance(role.body, FetchTiles) for name in role.body.fills]
+    needed = 1 if isinstance(spec.schedule, LaunchControl) else 0
+    if len(rings) != needed or fetching != rings:
+        raise ValueError(
+            f"spec {spec.name!r} has schedule {spec.schedule.kind}, launch rings {rings} and FetchTiles filling {fetching}; "
+            "launch_control needs one ring that turns with launches and a role that fills it, other schedules neither"
         )
 
 
@@ -184,6 +195,7 @@ CHECKS = (
     _names_are_unique,
     _roles_are_complete,
     _rings_are_joined,
+    _schedule_is_served,
     _multiplier_is_fed,
     _operands_are_used,
     _chain_is_typed,

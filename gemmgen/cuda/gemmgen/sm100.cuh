@@ -1,5 +1,6 @@
 // Everything an sm100 kernel uses.
 #pragma once
+#include "gemmgen/launch_control.cuh"
 #include "gemmgen/load.cuh"
 #include "gemmgen/pair_barriers.cuh"
 #include "gemmgen/ring.cuh"
