@@ -94,7 +94,7 @@ class Mma:
     a_scales: Array | None = None
     b_scales: Array | None = None
     accumulate_first: int = 0
-    lanes: int = 128
+    a_in_tmem: bool = False  # in columns A_COLUMN and up, eight a step, put there by the piece before_issue
     pieces: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -115,6 +115,7 @@ PIECES = {
     "dealloc": 'if (warp == 0) asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, 512;" :: "r"(tmem));',
     "relinquish": "",
     "before_mma": "",
+    "before_issue": "",
     "alloc_columns": "512",
 }
 
@@ -133,7 +134,9 @@ def mma_source(mma: Mma) -> str:
                 )
         scale_operands = "[%5], [%6], "
     steps = len(mma.a_descriptors)
+    a_operand = "[%7]" if mma.a_in_tmem else "%1"
     return f"""
+    #define A_COLUMN 384
     #define SFA 256
     #define SFB 320
     __device__ u64 scale_descriptor(u32 address) {{
@@ -161,15 +164,18 @@ def mma_source(mma: Mma) -> str:
       }}
       {p["sync"]}
       u32 tmem = *(volatile u32*)&tmem_word;
+      auto issue = [&](int i, int accumulate) {{
+        u64 da = steps[3 * i] + (sa_ >> 4), db = steps[3 * i + 1] + (sb_ >> 4); u32 id = (u32)steps[3 * i + 2];
+        asm volatile("{{.reg .pred p; setp.ne.b32 p, %4, 0; "
+                     "{mma.opcode} [%0], {a_operand}, %2, %3, {scale_operands}p;}}"
+          :: "r"(tmem), "l"(da), "l"(db), "r"(id), "r"(accumulate), "r"(tmem + SFA), "r"(tmem + SFB),
+             "r"(tmem + A_COLUMN + 8 * i) : "memory");
+      }};
+      {p["before_issue"]}
       if (threadIdx.x == 0) {{
         {scale_copies}
         {p["before_mma"]}
-        for (int i = 0; i < {steps}; ++i) {{
-          u64 da = steps[3 * i] + (sa_ >> 4), db = steps[3 * i + 1] + (sb_ >> 4); u32 id = (u32)steps[3 * i + 2];
-          asm volatile("{{.reg .pred p; setp.ne.b32 p, %4, 0; {mma.opcode} [%0], %1, %2, %3, {scale_operands}p;}}"
-            :: "r"(tmem), "l"(da), "l"(db), "r"(id), "r"(i > 0 ? 1 : first), "r"(tmem + SFA), "r"(tmem + SFB)
-            : "memory");
-        }}
+        for (int i = 0; i < {steps}; ++i) issue(i, i > 0 ? 1 : first);
         {p["commit"]}
       }}
       {p["wait"]}

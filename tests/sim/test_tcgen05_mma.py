@@ -250,6 +250,64 @@ def unsigned_scales(rng: np.random.Generator, rows: int) -> tuple[Array, Array]:
     return codes, codes.view(ml_dtypes.float8_e4m3fn).astype(float)
 
 
+# A from tensor memory
+
+COPY_A = """
+  for (int i = 0; i < STEPS; ++i) {
+    const u32* from = (const u32*)a + (threadIdx.x * STEPS + i) * 8;
+    asm volatile("tcgen05.st.sync.aligned.32x32b.x8.b32 [%8], {%0, %1, %2, %3, %4, %5, %6, %7};"
+      :: "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]), "r"(from[4]), "r"(from[5]), "r"(from[6]), "r"(from[7]),
+         "r"(tmem + A_COLUMN + 8 * i + (warp << 21)) : "memory");
+  }
+  WAIT_ST; BEFORE; __syncthreads(); AFTER;
+"""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: s.mode)
+@pytest.mark.parametrize(("kind", "bits"), [("f16", 0x490), ("tf32", 0x910)])
+def test_a_from_tensor_memory(kind: str, bits: int, schedule: sim.Schedule) -> None:
+    """Row r of A lies in lane r, 32 bytes of k in eight columns."""
+    mma = a_in_tmem(kind, bits)
+    a, b = (image_values(x, kind) for x in (mma.a_image.reshape(128, -1), tmem_b(kind)))
+    np.testing.assert_array_equal(run_mma(mma, schedule).view(np.float32), a @ b.T)
+
+
+def a_in_tmem(kind: str, bits: int) -> Mma:
+    rng = np.random.default_rng(17)
+    values = rng.integers(-4, 5, (128, 64 if kind == "f16" else 32)).astype(np.float32)
+    rows = bf16(values) if kind == "f16" else values.view(np.uint8)
+    mma = dense(f"tcgen05.mma.cta_group::1.kind::{kind}", rows, tmem_b(kind), bits, 128, 16)
+    mma.a_image, mma.a_in_tmem = np.ascontiguousarray(rows).reshape(-1), True
+    mma.pieces = {"before_issue": COPY_A.replace("STEPS", "4")}
+    return mma
+
+
+def tmem_b(kind: str) -> Array:
+    values = np.random.default_rng(18).integers(-4, 5, (16, 64 if kind == "f16" else 32)).astype(np.float32)
+    return bf16(values) if kind == "f16" else values.view(np.uint8)
+
+
+def image_values(rows: Array, kind: str) -> Array:
+    return np.ascontiguousarray(rows).view(ml_dtypes.bfloat16 if kind == "f16" else np.float32).astype(float)
+
+
+@pytest.mark.parametrize("missing", ["WAIT_ST;", "BEFORE;", "AFTER;", "__syncthreads();"])
+def test_a_in_tensor_memory_needs_waits_and_fences(missing: str) -> None:
+    mma = a_in_tmem("f16", 0x490)
+    text = mma.pieces["before_issue"]
+    assert missing in text
+    mma.pieces["before_issue"] = text.replace(missing, "", 1)
+    with pytest.raises(sim.Race, match=r"tcgen05\.mma of warp 0 .* reads TMEM columns"):
+        run_mma(mma)
+
+
+def test_4_bit_a_in_tensor_memory_is_refused() -> None:
+    mma = a_in_tmem("f16", 0x490)
+    mma.opcode, mma.idesc = mma.opcode.replace("f16", "f8f6f4"), [descriptor(128, 16, 1 << 4 | 5 << 7)] * 4
+    with pytest.raises(sim.Fault, match="A in tensor memory is modelled"):
+        run_mma(mma)
+
+
 # what is refused, at bind or when it runs
 
 

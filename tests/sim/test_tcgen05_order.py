@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from tcgen05_kernels import PIECES, Mma, k_major, k_major_descriptors, run_cuda, run_mma, scale_image
@@ -79,6 +81,39 @@ def test_commit_by_another_thread_tells_nothing() -> None:
     mma.pieces = {"commit": "} if (threadIdx.x == 1) {" + PIECES["commit"]}
     with pytest.raises(sim.Race, match="nothing orders that before"):
         run_mma(mma)
+
+
+AGAIN = """
+BEFORE; __syncthreads();
+if (threadIdx.x == 0) { AFTER; issue(0, 0); COMMIT }
+barrier_wait(bar, 1); AFTER; __syncthreads();
+"""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: s.mode)
+@pytest.mark.parametrize("missing", ["BEFORE;", "AFTER;", "__syncthreads();", ""])
+def test_an_accumulator_is_used_again_after_fences_and_a_barrier(missing: str, schedule: sim.Schedule) -> None:
+    mma = product()
+    again = AGAIN.replace("COMMIT", PIECES["commit"])
+    assert missing in again
+    mma.pieces = {"sync_end": again.replace(missing, "", 1)}
+    if not missing:
+        run_mma(mma, schedule)
+        return
+    with pytest.raises(sim.Race, match=r"overwrites TMEM columns 0 to 15, which warp . reads"):
+        run_mma(mma, schedule)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: s.mode)
+def test_a_store_without_the_fence_is_a_warning(schedule: sim.Schedule) -> None:
+    """Known-good kernels store to TMEM right after a commit-signalled barrier."""
+    mma = product()
+    mma.pieces = {
+        "after": 'asm volatile("tcgen05.st.sync.aligned.32x32b.x1.b32 [%0], {%1};"'
+        ' :: "r"(tmem + (warp << 21)), "r"(0u)); WAIT_ST; AFTER;'
+    }
+    out = run_mma(mma, schedule)
+    assert (out[:, 0] == 0).all() and out[:, 1].any()
 
 
 def test_alloc_after_relinquish() -> None:
@@ -206,3 +241,36 @@ def test_halves_of_16x32bx2_start_at_the_known_column_only() -> None:
     assert (found[:, 1] == 0xFFFFFFFF).all(), "columns 4 to 7 were never written"
     with pytest.raises(sim.UnknownInstruction, match="starts at column 8"):
         store_load(FORM="16x32bx2.x4.b32", EXTRA=", 8")
+
+
+# tcgen05.cp
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: s.mode)
+@pytest.mark.parametrize(
+    ("shape", "row_of"),
+    [
+        ("128x128b", lambda lane: lane),
+        ("64x128b.warpx2::02_13", lambda lane: lane % 64),
+        ("64x128b.warpx2::01_23", lambda lane: lane % 32 + 32 * (lane // 64)),
+        ("32x128b.warpx4", lambda lane: lane % 32),
+        ("128x256b", lambda lane: lane),
+    ],
+)
+def test_copies(shape: str, row_of: Callable[[np.ndarray], np.ndarray], schedule: sim.Schedule) -> None:
+    """Rows of 16 bytes one after another (32-byte rows: two such columns of 2048 bytes); D is what the copy brought."""
+    words = 8 if shape == "128x256b" else 4
+    mma = product()
+    mma.columns = 8
+    mma.a_descriptors, mma.b_descriptors, mma.idesc = [0], [0], [0]
+    source = np.random.default_rng(3).integers(0, 2**32, (words // 4, 128, 4), dtype=np.uint32)
+    mma.a_image = source.view(np.uint8).reshape(-1)
+    mma.a_scales = mma.b_scales = None
+    copy = f"tcgen05.cp.cta_group::1.{shape} [%0], %1;"
+    descriptor = "(u64)((sa_ & 0xFFFFFF) >> 4) | (8ull << 32) | (128ull << 16) | (1ull << 46)"
+    mma.pieces = {"before_mma": f'asm volatile("{copy}" :: "r"(tmem), "l"({descriptor}) : "memory"); if (na < 0)'}
+    found = run_mma(mma, schedule)
+    expected = source[:, row_of(np.arange(128))]
+    np.testing.assert_array_equal(found[:, :4], expected[0])
+    if words == 8:
+        np.testing.assert_array_equal(found[:, 4:], expected[1])
