@@ -378,7 +378,7 @@ def _allocation(spec: KernelSpec, columns: int) -> int:
 
 
 def _launch_ring(spec: KernelSpec, mma: UmmaPlan, roles: tuple[RolePlan, ...]) -> list[Footprint]:
-    """Answers of 16 bytes, drained by every role of both CTAs; in a pair one multiplies, and the other's fetcher reads too."""
+    """Answers of 16 bytes, drained by every role; of a pair, one CTA multiplies and the other's fetcher arrives too."""
     if not isinstance(spec.schedule, LaunchControl):
         return []
     (ring,) = (ring for ring in spec.rings if not ring.carries_data)

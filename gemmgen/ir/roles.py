@@ -14,7 +14,8 @@ class Ring(Node):
 
     ``slots=None`` asks for as many as fit. ``turns`` says when a slot is handed on: every K block (or every
     ``every`` of them), every output tile, every store of a part of one (a ``store`` ring is drained by bulk groups of
-    the copy engine, not by barriers), or every launch that is taken over (every role drains a ``launch`` ring). A ring in tensor memory holds no operand but the accumulators of a tile.
+    the copy engine, not by barriers), or every launch that is taken over (every role drains a ``launch`` ring). A ring
+    in tensor memory holds no operand but the accumulators of a tile.
     """
 
     name: Name
