@@ -148,7 +148,7 @@ def _divided(amax: torch.Tensor, largest: float) -> torch.Tensor:
     The divisor is a tensor: by a Python number, torch on CUDA multiplies with the reciprocal, which rounds differently.
     """
     scale = (amax / torch.full_like(amax, largest)).clamp(min=_SMALLEST)
-    return torch.where(scale.isinf(), float("nan"), scale)
+    return torch.where(scale.isfinite(), scale, float("nan"))  # one NaN, on every device the same
 
 
 def _scaled(x: torch.Tensor, sf: torch.Tensor, gran: Gran) -> torch.Tensor:
