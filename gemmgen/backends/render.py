@@ -151,7 +151,7 @@ def _scale_ids(plan: Plan, mma: UmmaPlan) -> list[dict[str, str]]:
 
     Where a word serves several K blocks, the byte follows the block instead of the step.
     """
-    if mma.sfa is None:
+    if mma.sfa is None or mma.sfb is None:
         return []
     steps = []
     for step in range(mma.steps):
@@ -161,9 +161,16 @@ def _scale_ids(plan: Plan, mma: UmmaPlan) -> list[dict[str, str]]:
             span, at = 4 * block, step * mma.step_k
             moving = part.per > 1
             view[f"{name}_id"] = f"kb % {part.per}" if moving else str(at % span // block)
-            view[f"{name}_word"] = "0" if moving else str(at // span)
+            word = 0 if moving else at // span
+            further = f" + {word} * {_scale_place(plan, operand)}::COLUMNS" if word else ""
+            view[f"{name}_at"] = f"tmem + TMEM_{operand.upper()}{further}"
         steps.append(view)
     return steps
+
+
+def _scale_place(plan: Plan, operand: str) -> str:
+    ring = next(ring for ring in plan.rings if any(part.operand == operand for part in ring.parts))
+    return _place_name(ring, operand)
 
 
 def _pair_box(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
