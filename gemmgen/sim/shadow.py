@@ -87,16 +87,19 @@ class Shadow:
                     "has waited for the copy, and no warp synchronisation (bar.warp.sync) follows",
                 )
 
-    def _lane_race(self, warp: Actor, epoch: int, text: str) -> None:
-        if epoch >= warp.soft_epoch:
+    def _lane_race(self, warp: Actor, epoch: int, text: str, met: int = 0) -> None:
+        if epoch >= max(warp.soft_epoch, met):
             self.names.gpu.race(text)
         else:
-            self.names.gpu.warn(text + "; only a shuffle or vote, which promises no memory order, stands between")
+            self.names.gpu.warn(text + "; only a shuffle, vote or election stands between, which orders no memory")
 
     # asynchronous proxy
 
-    def check_issuer(self, warp: Actor, lane: int, words: slice, what: str) -> None:
-        """A lane hands words to the async proxy: its warp must have been synchronised since other lanes wrote them."""
+    def check_issuer(self, warp: Actor, lane: int, words: slice, what: str, met: int = 0) -> None:
+        """A lane hands words to the async proxy: its warp must have been synchronised since other lanes wrote them.
+
+        Writes before the epoch `met`, at which all lanes met without promise of memory order, give a warning only.
+        """
         since = (self.writer[words] == warp.number) & (self.written[words] >= warp.lane_epoch) & self.generic[words]
         crossed = since & (self.lane[words] != lane) & (self.lane[words] != SOME_LANES)
         if crossed.any():
@@ -106,6 +109,7 @@ class Shadow:
                 int(self.written[word]),
                 f"{self.names.shared(word * 4)}: {what} by lane {lane} reads what other lanes of the warp wrote, with "
                 "no warp synchronisation between (bar.warp.sync, bar.sync or a barrier wait)",
+                met,
             )
 
     def async_read(self, clock: Array, warp: int, words: Index, what: str) -> None:

@@ -166,7 +166,7 @@ def note_shared_read(cta: Cta, warp: Warp, lane: int, serial: int, words: Array,
     """The pipe reads these words of a CTA's shared memory until a commit has told of the serial."""
     component = tensor_of(warp.cta).pipe.component
     if cta is warp.cta:
-        cta.shadow.check_issuer(warp, lane, words, what)  # type: ignore[arg-type]
+        cta.shadow.check_issuer(warp, lane, words, what, warp.elect_epoch)  # type: ignore[arg-type]
     cta.shadow.async_read(warp.clock, component, words, what)
     cta.shadow.read[component][words] = serial
 

@@ -72,7 +72,7 @@ class Warp:
         self.full: list[Block | None] = [None] * size
         self.masked: list[Block | None] = [None] * size
         self.clock = np.zeros((2, cta.cluster.clock_size), np.int32)
-        self.epoch = self.lane_epoch = self.soft_epoch = 1
+        self.epoch = self.lane_epoch = self.soft_epoch = self.elect_epoch = 1
         self.clock[0, self.number] = 1
         self.effects = 0
         self.spin: dict[int, Spin] = {}
@@ -106,7 +106,7 @@ class Warp:
 
     def lane_sync(self) -> None:
         self.epoch += 1
-        self.lane_epoch = self.soft_epoch = self.epoch
+        self.lane_epoch = self.soft_epoch = self.elect_epoch = self.epoch
         self.clock[0, self.number] = self.epoch
         self.waited.clear()
         self.readers = self.writers = self.late_writers = 0
@@ -116,6 +116,12 @@ class Warp:
         self.epoch += 1
         self.soft_epoch = self.epoch
         self.late_writers = 0
+        self.clock[0, self.number] = self.epoch
+
+    def elected(self) -> None:
+        """An election: lanes meet without memory order; known-good kernels issue to the tensor pipe after it."""
+        self.epoch += 1
+        self.elect_epoch = self.epoch
         self.clock[0, self.number] = self.epoch
 
     def check_speaks_for_warp(self, lanes: int, what: str) -> None:

@@ -189,6 +189,8 @@ def elect(instr: Instr) -> Bind:
             bits = int(members[warp.active[0]]) & warp.group.bits
             if not bits:
                 raise Fault("elect.sync: the membermask names no active lane")
+            if bits == warp.live:
+                warp.elected()
             leader = (bits & -bits).bit_length() - 1
             assign(out, np.array(leader, np.uint32), mask)
             assign(flag, np.equal(_LANE, leader), mask)
