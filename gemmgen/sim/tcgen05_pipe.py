@@ -165,6 +165,10 @@ def next_serial_of(warp: Warp) -> int:
 def note_shared_read(cta: Cta, warp: Warp, lane: int, serial: int, words: Array, what: str) -> None:
     """The pipe reads these words of a CTA's shared memory until a commit has told of the serial."""
     component = tensor_of(warp.cta).pipe.component
+    source = cta.shadow.single_source(words)
+    if source is not None and not source[2] and warp.clock[0, source[0]] >= source[1]:
+        cta.shadow.read[component][words] = serial  # one asynchronous copy brought it all, and it was waited for
+        return
     if cta is warp.cta:
         cta.shadow.check_issuer(warp, lane, words, what, warp.elect_epoch)  # type: ignore[arg-type]
     cta.shadow.async_read(warp.clock, component, words, what)

@@ -15,7 +15,7 @@ from gemmgen.sim.tcgen05_descriptors import (
     decode_shared_descriptor,
     load_lines,
 )
-from gemmgen.sim.tcgen05_mma import _share
+from gemmgen.sim.tcgen05_operands import share_of
 
 DESCRIPTORS = layout_table("sm100_descriptors")
 TMEM = layout_table("sm100_tmem")
@@ -182,13 +182,14 @@ def test_accumulator_places(name: str) -> None:
     """Lane and column of every element, as the share of each CTA holds it."""
     table = TMEM["accumulator"][name]
     group, m, n = int(name[7]), int(name.split("_M")[1].split("_")[0]), table["N"]
-    share = _share(m, n, group)
+    share = share_of(m, n, group)
     row, col = np.arange(m)[:, None], np.arange(n)[None, :]
     expected: dict[str, Any] = {
         key: np.broadcast_to(evaluate(text, row=row, col=col, N=n), (m, n)) for key, text in table["formula"].items()
     }
     halves = n // share.d_columns
-    lane = share.lanes[np.arange(m) % share.a_rows][:, None] + 64 * (col // share.d_columns) * (halves == 2)
+    lanes = np.arange(128)[share.lanes]
+    lane = lanes[np.arange(m) % share.a_rows][:, None] + 64 * (col // share.d_columns) * (halves == 2)
     np.testing.assert_array_equal(np.broadcast_to(lane, (m, n)), expected["lane"])
     np.testing.assert_array_equal(np.broadcast_to(col % share.d_columns, (m, n)), expected["column"])
     np.testing.assert_array_equal(np.broadcast_to(row // share.a_rows, (m, n)), expected["cta"])
