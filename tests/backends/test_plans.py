@@ -9,7 +9,7 @@ import pytest
 from gemmgen import catalog
 from gemmgen.backends import lower
 from gemmgen.backends.limits import LIMITS, shared_limit
-from gemmgen.ir import KernelSpec, Plan, RingPlan
+from gemmgen.ir import KernelSpec, MmaPlan, Plan, RingPlan, UmmaPlan
 
 SPECS = list(catalog.specs().values())
 PARAM_BYTES = {"tensor_map": 128, "pointer": 8, "stride": 8, "scalar": 4, "extent": 4}
@@ -20,6 +20,12 @@ def plans() -> list[tuple[KernelSpec, Plan]]:
     return [(spec, lower(spec)) for spec in SPECS]
 
 
+@pytest.fixture(scope="module")
+def hopper(plans: list[tuple[KernelSpec, Plan]]) -> list[tuple[Plan, MmaPlan]]:
+    """Plans whose math warps multiply, with their products."""
+    return [(plan, plan.mma) for _, plan in plans if isinstance(plan.mma, MmaPlan)]
+
+
 def regions(plan: Plan) -> list[tuple[int, int, str]]:
     """Every byte range of shared memory that the plan hands out."""
     found = []
@@ -27,8 +33,9 @@ def regions(plan: Plan) -> list[tuple[int, int, str]]:
         found += [
             (part.offset, part.offset + part.bytes * ring.slots, f"{ring.name}.{part.operand}") for part in ring.parts
         ]
-        if ring.turns == "k":
-            found += [(start, start + 8 * ring.slots, f"{ring.name} barriers") for start in (ring.full, ring.empty)]
+    found += [(start, start + 8 * slots, f"{name} barriers") for name, start, slots in plan.barriers]
+    if isinstance(plan.mma, UmmaPlan):
+        found.append((plan.mma.tmem_address, plan.mma.tmem_address + 4, "address of tensor memory"))
     return sorted(found)
 
 
@@ -51,8 +58,8 @@ def test_swizzled_tiles_start_on_their_pattern(plans: list[tuple[KernelSpec, Pla
             assert ring.full % 8 == 0 and ring.empty % 8 == 0
 
 
-def test_transaction_bytes_are_what_the_boxes_bring(plans: list[tuple[KernelSpec, Plan]]) -> None:
-    for _, plan in plans:
+def test_transaction_bytes_are_what_the_boxes_bring(hopper: list[tuple[Plan, MmaPlan]]) -> None:
+    for plan, _ in hopper:
         ring = plan.mainloop
         assert ring.tx_bytes == sum(brought(plan, ring).values()), plan.name
 
@@ -69,9 +76,9 @@ def brought(plan: Plan, ring: RingPlan) -> dict[str, int]:
     return found
 
 
-def test_tiles_are_covered_by_boxes_and_instructions(plans: list[tuple[KernelSpec, Plan]]) -> None:
-    for _, plan in plans:
-        mma, tile = plan.mma, plan.tile
+def test_tiles_are_covered_by_boxes_and_instructions(hopper: list[tuple[Plan, MmaPlan]]) -> None:
+    for plan, mma in hopper:
+        tile = plan.tile
         assert mma.groups * mma.row_blocks * 64 == tile.m
         assert mma.col_blocks * mma.width == tile.n
         assert mma.steps * mma.step_k == tile.k
@@ -80,8 +87,8 @@ def test_tiles_are_covered_by_boxes_and_instructions(plans: list[tuple[KernelSpe
         assert plan.ring("ab").part(mma.b).bytes >= tile.n * tile.k * size
 
 
-def test_every_draining_warp_arrives_once(plans: list[tuple[KernelSpec, Plan]]) -> None:
-    for _, plan in plans:
+def test_every_draining_warp_arrives_once(hopper: list[tuple[Plan, MmaPlan]]) -> None:
+    for plan, _ in hopper:
         warps = plan.role("math").warps
         lanes = 32 if any(part.copy_by == "lanes" for part in plan.mainloop.parts) else 0
         assert plan.mainloop.empty_count == warps * plan.cluster.size

@@ -16,11 +16,11 @@ NAME = re.compile(r"sm90_(fp8_gemm_nt|bf16_gemm_(?:nn|nt|tn|tt))(_1d1d)?(_ksf)?_
 
 
 def test_every_name_says_what_its_spec_is() -> None:
-    for name, spec in SPECS.items():
+    hopper = {name: spec for name, spec in SPECS.items() if spec.arch == Arch.SM90}
+    for name, spec in hopper.items():
         match = NAME.match(name)
         assert match is not None and spec.name == name, name
         op, columns, plain, d, residual, direct, m, n = match.groups()
-        assert spec.arch == Arch.SM90
         assert (spec.tile.m, spec.tile.n) == (int(m), int(n))
         assert spec.output.dtype == d
         assert any(step.kind == "residual" for step in spec.epilogue) == bool(residual)
