@@ -127,6 +127,8 @@ def _check_operands(kind: Kind, found: Instruction, op: Operands) -> None:
                 f"tcgen05.mma: A in tensor memory is modelled K-major, of 8 bits or more, and not for M 128 of a pair "
                 f"(here {found.a_major}-major {found.a}, M {found.m})"
             )
+        if kind.group == 2 and found.n % 32:
+            raise Fault(f"tcgen05.mma: N is {found.n}; with A in tensor memory a pair needs a multiple of 32")
     else:
         check_layout(op.a, found.a_major, kind.kind)
     check_layout(op.b, found.b_major, kind.kind)

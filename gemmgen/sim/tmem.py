@@ -116,16 +116,17 @@ class TensorMemory:
 
     def _check_unused(self, region: Region, warp: Warp) -> None:
         last = self.touched[:, region.start : region.stop].max(axis=1)
+        place = self.place(region)
         for row, epoch in enumerate(last.tolist()):
             component = self._plain_component(row)
             if epoch == IN_FLIGHT:
                 raise Fault(
-                    f"tcgen05.dealloc of {region} while a tcgen05.ld or .st of {self.cta.cluster.actor(component)} is "
-                    "in flight; it was never waited for"
+                    f"tcgen05.dealloc of {place} while a tcgen05.ld or .st of {self.cta.cluster.actor(component)} "
+                    "is in flight; it was never waited for"
                 )
             if epoch and component != warp.number and epoch > warp.clock[0, component]:
                 raise Fault(
-                    f"tcgen05.dealloc of {region} while {self.cta.cluster.actor(component)} may still use it; "
+                    f"tcgen05.dealloc of {place} while {self.cta.cluster.actor(component)} may still use it; "
                     "no barrier orders that use before"
                 )
 
@@ -141,13 +142,21 @@ class TensorMemory:
         while at < region.stop:
             found = next((a for a in self.allocations if a.start <= at < a.start + a.columns), None)
             if found is None:
-                raise Fault(f"{what} uses {region} of CTA {self.cta.position}, but column {at} is not allocated")
+                raise Fault(
+                    f"{what} uses {self.place(region)} of CTA {self.cta.position}, but column {at} is not allocated"
+                )
             if clock[found.actor] < found.epoch:
                 raise Fault(
-                    f"{what} uses {region}, but no barrier orders their tcgen05.alloc "
+                    f"{what} uses {self.place(region)}, but no barrier orders their tcgen05.alloc "
                     f"by {self.cta.actor(found.actor)} before"
                 )
             at = found.start + found.columns
+
+    def place(self, region: Region) -> str:
+        """A region in the author's words: `TMEM columns 64 to 127 (acc[1])`."""
+        names = dict.fromkeys(self.cta.labels.column(column) for column in range(region.start, region.stop))
+        known = ", ".join(name for name in names if name)
+        return f"{region} ({known})" if known else str(region)
 
     # order
 
@@ -196,7 +205,7 @@ class TensorMemory:
         if late.any():
             row = int(np.nonzero(late)[0][0])
             epochs = read[row][late[row]]
-            self._late(region, user, "overwrites", np.full(epochs.size, self.components[row]), epochs, "reads")
+            self._late(region, user, "overwrites", np.full(epochs.size, self.components[row]), epochs, "read")
 
     def _late(self, region: Region, user: User, verb: str, actors: Array, epochs: Array, did: str) -> None:
         """An access that is not ordered before: a race, or a fence that is missing on one side."""
@@ -204,7 +213,7 @@ class TensorMemory:
         who = self.cta.cluster.actor(actor)
         if (epochs <= user.clock[actors]).all():
             text = (
-                f"{user.what} {verb} {region}, which {who} {did} before a barrier; "
+                f"{user.what} {verb} {self.place(region)}, which {who} {did} before a barrier; "
                 "tcgen05.fence::after_thread_sync is missing after the wait"
             )
             if user.lenient:
@@ -214,9 +223,9 @@ class TensorMemory:
             return
         flight = " (still in flight; tcgen05.wait is missing)" if epoch == IN_FLIGHT else ""
         self.cta.gpu.race(
-            f"{user.what} {verb} {region}, which {who} {did}{flight}; nothing orders that before: a tcgen05.commit and "
-            "its wait for the tensor pipe, tcgen05.wait and tcgen05.fence::before_thread_sync before the barrier for "
-            "a warp"
+            f"{user.what} {verb} {self.place(region)}, which {who} {did}{flight}; nothing orders that before: "
+            "a tcgen05.commit and its wait for the tensor pipe, tcgen05.wait and tcgen05.fence::before_thread_sync "
+            "before the barrier for a warp"
         )
 
     def at_exit(self) -> None:

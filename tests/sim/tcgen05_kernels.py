@@ -57,6 +57,7 @@ def run_cuda(
     entry: str = "k",
     sms: int = 4,
     edit: tuple[str, str] | None = None,
+    labels: sim.Labels | None = None,
     **options: str,
 ) -> sim.Report:
     """Compile, optionally change the PTX text, and launch; arrays go by address, integers as 32-bit values."""
@@ -74,7 +75,7 @@ def run_cuda(
         for i, argument in enumerate(arguments)
     ]
     module = sim.load(text)
-    return gpu.launch(module, entry, (grid,), (block,), params, cluster=(cluster,), shared_bytes=shared_bytes)
+    return gpu.launch(module, entry, (grid,), (block,), params, (cluster,), shared_bytes, labels)
 
 
 @dataclass
@@ -196,7 +197,11 @@ def mma_source(mma: Mma) -> str:
 
 
 def run_mma(
-    mma: Mma, schedule: sim.Schedule | None = None, edit: tuple[str, str] | None = None, **options: str
+    mma: Mma,
+    schedule: sim.Schedule | None = None,
+    edit: tuple[str, str] | None = None,
+    labels: sim.Labels | None = None,
+    **options: str,
 ) -> Array:
     """D as 32-bit words, [128 lanes, columns]."""
     out = np.zeros((128, mma.columns), np.uint32)
@@ -214,6 +219,7 @@ def run_mma(
         mma.accumulate_first,
         schedule=schedule,
         edit=edit,
+        labels=labels,
         shared_bytes=sum(-(-image.size // 1024) * 1024 for image in images) + 16 * sum(counts[2:]) + 2048,
         **options,
     )

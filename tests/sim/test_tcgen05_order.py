@@ -100,7 +100,7 @@ def test_an_accumulator_is_used_again_after_fences_and_a_barrier(missing: str, s
     if not missing:
         run_mma(mma, schedule)
         return
-    with pytest.raises(sim.Race, match=r"overwrites TMEM columns 0 to 15, which warp . reads"):
+    with pytest.raises(sim.Race, match=r"overwrites TMEM columns 0 to 15, which warp . read"):
         run_mma(mma, schedule)
 
 
@@ -274,3 +274,49 @@ def test_copies(shape: str, row_of: Callable[[np.ndarray], np.ndarray], schedule
     np.testing.assert_array_equal(found[:, :4], expected[0])
     if words == 8:
         np.testing.assert_array_equal(found[:, 4:], expected[1])
+
+
+# allocation
+
+TWO_ALLOCATIONS = """
+extern "C" __global__ void k(u32* out) {
+  __shared__ u32 words[2];
+  u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], 512;"
+               :: "r"(shared(words + warp)) : "memory");
+  u32 mine = *(volatile u32*)(words + warp), r;
+  asm volatile("tcgen05.st.sync.aligned.32x32b.x1.b32 [%0], {%1};" :: "r"(mine), "r"(threadIdx.x));
+  WAIT_ST;
+  asm volatile("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%0}, [%1];" : "=r"(r) : "r"(mine));
+  WAIT_LD;
+  out[threadIdx.x] = r + (lane == 0 ? 1000 * mine : 0);
+  FREE
+}
+"""
+FREE = 'asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, 512;" :: "r"(mine));'
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: s.mode)
+def test_alloc_waits_for_columns(schedule: sim.Schedule) -> None:
+    out = np.zeros(64, np.uint32)
+    run_cuda(TWO_ALLOCATIONS.replace("FREE", FREE), out, schedule=schedule, block=64)
+    assert out.tolist() == list(range(64))
+    with pytest.raises(sim.Deadlock, match=r"for 512 TMEM columns \(512 of 512 are taken\)"):
+        run_cuda(TWO_ALLOCATIONS.replace("FREE", ""), out, schedule=schedule, block=64)
+
+
+def test_dealloc_takes_what_alloc_gave() -> None:
+    for wrong, message in (("512", "256"), ("mine", "mine + 32")):
+        text = TWO_ALLOCATIONS.replace(
+            "FREE", FREE[: FREE.index("%0")] + FREE[FREE.index("%0") :].replace(wrong, message)
+        )
+        with pytest.raises(sim.Fault, match="allocated are 512 at 0"):
+            run_cuda(text, np.zeros(64, np.uint32), block=32)
+
+
+def test_messages_name_labelled_columns() -> None:
+    labels = sim.Labels(columns=[("acc", 0, 8, 2), ("scales", 256, 4, 1)])
+    mma = product()
+    mma.pieces = {"wait": ""}
+    with pytest.raises(sim.Race, match=r"TMEM columns 0 to .* \(acc\[0\]"):
+        run_mma(mma, labels=labels)
