@@ -16,6 +16,11 @@ from gemmgen.catalog.shapes import (
     FP8_SHAPES,
 )
 from gemmgen.catalog.shipped_sm100 import (
+    FP8,
+    FP8_FP4,
+    LAYOUTS,
+    MXFP4,
+    NVFP4,
     Product,
     bf16_shapes_sm100,
     scaled_gemm_sm100,
@@ -72,6 +77,11 @@ def _bf16() -> Iterator[KernelSpec]:
 
 __all__ = [
     "BF16_LAYOUTS",
+    "FP8",
+    "FP8_FP4",
+    "LAYOUTS",
+    "MXFP4",
+    "NVFP4",
     "OUTPUTS",
     "Factor",
     "PairShape",

@@ -6,7 +6,7 @@ A choice that is not among the written ones is made from the same functions at i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gemmgen.catalog.dense_sm100 import Factor, PairShape, bf16_gemm, scaled_gemm_nt
 from gemmgen.catalog.shapes_sm100 import (
@@ -17,6 +17,7 @@ from gemmgen.catalog.shapes_sm100 import (
 )
 from gemmgen.ir import DType, KernelSpec, Operand, Scale
 
+LAYOUTS = ("nt", "nn", "tn", "tt")
 ALPHA = "alpha"
 """The host scalar of NVFP4: both tensor scales, and what a caller multiplies by."""
 OUTPUT_CHOICES = ((DType.BF16, False), (DType.BF16, True), (DType.F32, False), (DType.F32, True))
@@ -54,6 +55,12 @@ class Product:
         """nt, nn, tn or tt."""
         return ("n" if self.a_major == "k" else "t") + ("t" if self.b_major == "k" else "n")
 
+    def lying(self, layout: str) -> Product:
+        """The same factors in another layout; 4-bit ones are k-contiguous in all of them."""
+        a_major = "m" if layout[0] == "t" and self.a.dtype != DType.E2M1 else "k"
+        b_major = "n" if layout[1] == "n" and self.b.dtype != DType.E2M1 else "k"
+        return replace(self, a_major=a_major, b_major=b_major)
+
 
 def _e4m3(a: int, b: int) -> Product:
     return Product(Factor(DType.E4M3, a), Factor(DType.E4M3, b))
@@ -73,6 +80,7 @@ MIXED = tuple(
         (DType.E2M1, 32, DType.E4M3, 32),
     )
 )
+FP8_FP4 = MIXED[0]
 GRANULARITIES = (_e4m3(32, 32), _e4m3(32, 128), _e4m3(128, 32))
 
 
@@ -122,13 +130,13 @@ def shipped_sm100() -> Iterator[KernelSpec]:
             yield scaled_gemm_sm100(FP8, shape, d, residual)
     for product in COMMON:
         yield scaled_gemm_sm100(product, *DIRECT_SHAPES_SM100, direct_store=True)
-    for a_major, b_major in (("k", "n"), ("m", "n"), ("m", "k")):
+    for layout in LAYOUTS[1:]:
         for shape in GENERAL_SHAPES_SM100:
-            yield scaled_gemm_sm100(Product(FP8.a, FP8.b, a_major, b_major), shape)
+            yield scaled_gemm_sm100(FP8.lying(layout), shape)
 
 
 def _bf16() -> Iterator[KernelSpec]:
-    for layout in ("nt", "nn", "tn", "tt"):
+    for layout in LAYOUTS:
         for d, residual in OUTPUT_CHOICES:
             shapes = bf16_shapes_sm100(layout, d, residual, False)
             for shape in shapes if layout == "nt" or not (residual or d == DType.F32) else shapes[:1]:

@@ -6,6 +6,7 @@ Loads ``gemmgen.ops`` (and so torch) only to read signatures.
 from __future__ import annotations
 
 import inspect
+import textwrap
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -14,7 +15,7 @@ from gemmgen.generate.operators import ERRORS, OPERATORS, Operator, kernels_of
 from gemmgen.ir import Arch
 
 LINE_LENGTH = 120
-ALIASES = {"Pair": "tuple[torch.Tensor, torch.Tensor]", "Recipe": "tuple[int, ...]"}
+ALIASES = {"Pair": "tuple[torch.Tensor, torch.Tensor | ops.Blocked128x4]", "Recipe": "tuple[int, ...]"}
 """Type aliases of ``gemmgen.ops`` written out, so that a reader of the wrapper need not look them up."""
 
 
@@ -40,18 +41,33 @@ def _view(op: Operator) -> dict[str, Any]:
     signature = inspect.signature(getattr(ops, op.name))
     parameters = list(signature.parameters.values())
     _check_documented(op, [parameter.name for parameter in parameters])
-    specs = [spec for arch in Arch for spec in kernels_of(op.name, arch)]
+    source = op.kernels or op.name
+    specs = [spec for arch in Arch for spec in kernels_of(source, arch)]
+    folders = sorted({f"kernels/{spec.arch}/{spec.arch}_{source}_*.cu" for spec in specs})
     return {
         "op": op,
         "parameters": _declared(parameters),
-        "documented": {parameter.name: op.parameters[parameter.name] for parameter in parameters},
+        "documented": [_wrapped(f"{each.name}: {op.parameters[each.name]}", 8) for each in parameters],
         "returns": _annotation(signature.return_annotation),
         "arguments": ", ".join(map(_forwarded, parameters)),
         "errors": ERRORS,
-        "kernels": len(specs),
-        "folders": sorted({f"kernels/{spec.arch}/{spec.arch}_{op.name}_*.cu" for spec in specs}),
-        "archs": sorted({str(spec.arch) for spec in specs}),
+        "source": _wrapped(
+            f"Source: {len(specs)} kernels in this package as {', '.join(folders)}, each beside its spec (.json).", 4
+        ),
+        "targets": " or ".join(f'``gemmgen.simulate("{arch}")``' for arch in Arch if kernels_of(source, arch)),
     }
+
+
+def _wrapped(text: str, indent: int) -> str:
+    """An entry of a docstring, its further lines indented once more."""
+    return textwrap.fill(
+        text,
+        LINE_LENGTH,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + 4),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _check_documented(op: Operator, names: list[str]) -> None:

@@ -18,6 +18,8 @@ class Operator:
     name: str
     summary: str
     parameters: dict[str, str]
+    kernels: str = ""
+    """The op whose kernels serve it, where it has none under its own name."""
 
 
 def kernels_of(op: str, arch: Arch) -> tuple[KernelSpec, ...]:
@@ -49,17 +51,99 @@ _OUTPUT = {
 def _fp8() -> Operator:
     return Operator(
         name="fp8_gemm_nt",
-        summary="d[M, N] = (a * sfa) @ (b * sfb)^T (+ c) in e4m3, promoted to fp32 with its scales every 128 of K.",
+        summary="d[M, N] = (a * sfa) @ (b * sfb)^T (+ c) in e4m3, summed in fp32 with a scale every 128 (or 32) of K.",
         parameters={
-            "a": "pair of e4m3 data [M, K], K contiguous, and fp32 scales [M, ceil(K/128)], either order in memory.",
-            "b": "pair of e4m3 data [N, K], K contiguous, fp32 scales [ceil(N/128), ceil(K/128)] or [N, ceil(K/128)].",
-            "recipe": "(1, 128, 128) or (1, 1, 128): confirms what the shape of b's scales says.",
-            "recipe_a": "(1, 128), together with recipe_b, instead of recipe.",
-            "recipe_b": "(128, 128) or (1, 128), together with recipe_a, instead of recipe.",
-            "disable_ue8m0_cast": "accepted for compatibility; fp32 scales are used exactly as they are.",
+            "a": "sm90: pair of e4m3 data [M, K], K contiguous, and fp32 scales [M, ceil(K/128)], either order in "
+            "memory; sm100: as fp8_fp4_gemm_nt.",
+            "b": "sm90: pair of e4m3 data [N, K], K contiguous, fp32 scales [ceil(N/128), ceil(K/128)] or "
+            "[N, ceil(K/128)]; sm100: as fp8_fp4_gemm_nt.",
+            "recipe": "(1, 128, 128) or (1, 1, 128): confirms what the shape of b's scales says; sm100 also takes 32s.",
+            "recipe_a": "(1, 128), together with recipe_b, instead of recipe; sm100 also takes 32.",
+            "recipe_b": "(128, 128) or (1, 128), together with recipe_a, instead of recipe; sm100 also takes 32.",
+            "disable_ue8m0_cast": "sm90 uses fp32 scales exactly as they are; sm100 refuses it with fp32 scales.",
             **_OUTPUT,
         },
     )
+
+
+def _given(layout: str) -> tuple[str, str, str]:
+    """Shapes of a and b and their product as a layout has them."""
+    a, b = "[M, K]" if layout[0] == "n" else "[K, M]", "[K, N]" if layout[1] == "n" else "[N, K]"
+    left, right = "(a * sfa)" + ("^T" if layout[0] == "t" else ""), "(b * sfb)" + ("^T" if layout[1] == "t" else "")
+    return a, b, f"{left} @ {right}"
+
+
+def _fp8_transposed(layout: str) -> Operator:
+    a, b, product = _given(layout)
+    return Operator(
+        name=f"fp8_gemm_{layout}",
+        summary=f"d[M, N] = {product} (+ c): fp8_gemm_nt with a given as {a} and b as {b}.",
+        parameters={
+            "a": f"pair of e4m3 data {a} and scales, transposed likewise; sm90 needs K contiguous.",
+            "b": f"pair of e4m3 data {b} and scales, transposed likewise; sm90 needs K contiguous.",
+            **_RECIPES,
+            **_OUTPUT,
+        },
+    )
+
+
+_RECIPES = {
+    "recipe": "(rows a scale of a, of b, elements of K a scale of both), as fp8_fp4_gemm_nt.",
+    "recipe_a": "(rows, elements of K) a scale of a, together with recipe_b, instead of recipe.",
+    "recipe_b": "(rows, elements of K) a scale of b, together with recipe_a, instead of recipe.",
+    "disable_ue8m0_cast": "accepted for compatibility; refused with fp32 scales on sm100.",
+}
+
+
+def _fp8_fp4(layout: str) -> Operator:
+    a, b, product = _given(layout)
+    data = "float8_e4m3fn, or 4-bit int8 with two along K a byte and K contiguous"
+    scales = (
+        "UE8M0 scales a row (or 128) and 32 or 128 of K: int32 words of four, fp32 powers of two, float8_e8m0fnu, or "
+        "Blocked128x4"
+    )
+    return Operator(
+        name=f"fp8_fp4_gemm_{layout}",
+        summary=f"d[M, N] = {product} (+ c), each factor e4m3 or e2m1 with block scales, summed in fp32.",
+        parameters={
+            "a": f"pair of data {a}: {data}; and {scales}.",
+            "b": f"pair of data {b} and scales, likewise.",
+            **_RECIPES,
+            **_OUTPUT,
+            "recipe": "(rows a scale of a, of b, elements of K a scale of both); by default 128 of K, see ops.",
+        },
+        kernels="fp8_fp4_gemm_nt",
+    )
+
+
+def _four_bit(name: str, what: str, scales: str, more: dict[str, str]) -> Operator:
+    factor = "K contiguous and two along K a byte, the even one in the low half, int8 or float4_e2m1fn_x2"
+    output = {key: text for key, text in _OUTPUT.items() if key != "compiled_dims"}
+    return Operator(
+        name=name,
+        summary=f"d[M, N] = {what} (+ c) for 4-bit e2m1 factors at the full rate, summed in fp32.",
+        parameters={
+            "a": f"data [M, K/2], {factor}; and {scales}.",
+            "b": "data [N, K/2] and scales, likewise.",
+            **more,
+            **output,
+        },
+    )
+
+
+_MXFP4 = _four_bit(
+    "mxfp4_gemm_nt",
+    "(a * sfa) @ (b * sfb)^T",
+    "powers of two [M, ceil(K/32)]: float8_e8m0fnu, fp32, int32 words of four, or Blocked128x4",
+    {},
+)
+_NVFP4 = _four_bit(
+    "nvfp4_gemm_nt",
+    "alpha * (a * sfa) @ (b * sfb)^T",
+    "UE4M3 scales [M, ceil(K/16)]: float8_e4m3fn, int32 words of four, or Blocked128x4; third, if any, the scale of "
+    "the whole tensor as a number",
+    {"alpha": "a number that multiplies the product, beside the scales of both tensors."},
+)
 
 
 def _bf16(layout: str) -> Operator:
@@ -77,4 +161,9 @@ def _bf16(layout: str) -> Operator:
     )
 
 
-OPERATORS: dict[str, Operator] = {op.name: op for op in (_fp8(), *map(_bf16, catalog.BF16_LAYOUTS))}
+def _all() -> tuple[Operator, ...]:
+    mixed = map(_fp8_fp4, catalog.LAYOUTS)
+    return (_fp8(), *map(_fp8_transposed, catalog.LAYOUTS[1:]), *mixed, _MXFP4, _NVFP4, *map(_bf16, catalog.LAYOUTS))
+
+
+OPERATORS: dict[str, Operator] = {op.name: op for op in _all()}

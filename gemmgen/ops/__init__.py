@@ -1,6 +1,23 @@
 """Operators for torch: argument checks, tile choice, registration and launches. Importing it needs torch but no GPU."""
 
-from gemmgen.ops.api import bf16_gemm_nn, bf16_gemm_nt, bf16_gemm_tn, bf16_gemm_tt, fp8_gemm_nt
+from gemmgen.ops.api import (
+    bf16_gemm_nn,
+    bf16_gemm_nt,
+    bf16_gemm_tn,
+    bf16_gemm_tt,
+    fp8_gemm_nn,
+    fp8_gemm_nt,
+    fp8_gemm_tn,
+    fp8_gemm_tt,
+)
+from gemmgen.ops.api_sm100 import (
+    fp8_fp4_gemm_nn,
+    fp8_fp4_gemm_nt,
+    fp8_fp4_gemm_tn,
+    fp8_fp4_gemm_tt,
+    mxfp4_gemm_nt,
+    nvfp4_gemm_nt,
+)
 from gemmgen.ops.quantise import (
     cast_back_from_fp4,
     cast_back_from_fp8,
@@ -20,12 +37,15 @@ from gemmgen.ops.quantise import (
     requantise_to_ue8m0,
     to_blocked_128x4,
     transform_sf_into_required_layout,
+    transpose_packed_fp4,
 )
+from gemmgen.ops.scales import Blocked128x4
 from gemmgen.ops.selection import OPERATORS, spec_for
 from gemmgen.ops.spec_op import SpecOp, op
 
 __all__ = [
     "OPERATORS",
+    "Blocked128x4",
     "SpecOp",
     "bf16_gemm_nn",
     "bf16_gemm_nt",
@@ -38,11 +58,20 @@ __all__ = [
     "cast_to_mxfp8",
     "cast_to_nvfp4",
     "check_ue8m0",
+    "fp8_fp4_gemm_nn",
+    "fp8_fp4_gemm_nt",
+    "fp8_fp4_gemm_tn",
+    "fp8_fp4_gemm_tt",
+    "fp8_gemm_nn",
     "fp8_gemm_nt",
+    "fp8_gemm_tn",
+    "fp8_gemm_tt",
     "from_blocked_128x4",
     "get_mn_major_tma_aligned_packed_ue8m0_tensor",
     "get_mn_major_tma_aligned_tensor",
     "get_tma_aligned_size",
+    "mxfp4_gemm_nt",
+    "nvfp4_gemm_nt",
     "op",
     "per_block_cast_to_fp8",
     "per_channel_cast_to_fp8",
@@ -52,4 +81,5 @@ __all__ = [
     "spec_for",
     "to_blocked_128x4",
     "transform_sf_into_required_layout",
+    "transpose_packed_fp4",
 ]

@@ -104,12 +104,12 @@ def _fp8_dispatcher(columns: int, dtype: torch.dtype, residual: bool) -> Dispatc
             residual=residual,
             sfa_major=sfa_major,
             sfb_columns=columns,
-            direct_store=_needs_direct_store(d, tensors),
+            direct_store=needs_direct_store(d, tensors),
         )
         return Choice(spec, copied)
 
     inputs = (_A[DType.E4M3], _SFA, _B[DType.E4M3], _SFB[columns])
-    return Dispatcher((*inputs, *_outputs(d, residual)), "d", (), choose, PREPARED)
+    return Dispatcher((*inputs, *outputs(d, residual)), "d", (), choose, PREPARED)
 
 
 @cache
@@ -117,8 +117,8 @@ def _bf16_dispatcher(dtype: torch.dtype, residual: bool) -> Dispatcher:
     d = output_dtype(dtype)
 
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
-        layout = ("n" if _is_k_major(_A[DType.BF16], tensors["a"]) else "t") + (
-            "t" if _is_k_major(_B[DType.BF16], tensors["b"]) else "n"
+        layout = ("n" if is_k_major(_A[DType.BF16], tensors["a"]) else "t") + (
+            "t" if is_k_major(_B[DType.BF16], tensors["b"]) else "n"
         )
         spec = spec_for(
             f"bf16_gemm_{layout}",
@@ -129,21 +129,21 @@ def _bf16_dispatcher(dtype: torch.dtype, residual: bool) -> Dispatcher:
             arch=target.family,
             d=d,
             residual=residual,
-            direct_store=_needs_direct_store(d, tensors),
+            direct_store=needs_direct_store(d, tensors),
         )
         return Choice(spec)
 
-    return Dispatcher((_A[DType.BF16], _B[DType.BF16], *_outputs(d, residual)), "d", (), choose, PREPARED)
+    return Dispatcher((_A[DType.BF16], _B[DType.BF16], *outputs(d, residual)), "d", (), choose, PREPARED)
 
 
-def _outputs(d: DType, residual: bool) -> tuple[Operand, ...]:
+def outputs(d: DType, residual: bool) -> tuple[Operand, ...]:
     names = ("c", "d") if residual else ("d",)
     return tuple(Operand(name=name, dtype=d, box=("m", "n")) for name in names)
 
 
-def _needs_direct_store(d: DType, tensors: Tensors) -> bool:
+def needs_direct_store(d: DType, tensors: Tensors) -> bool:
     """Whether TMA cannot store the output, or reads of C could not be as wide as the store."""
-    return any(tma_store_fault(each, tensors[each.name]) is not None for each in _outputs(d, "c" in tensors))
+    return any(tma_store_fault(each, tensors[each.name]) is not None for each in outputs(d, "c" in tensors))
 
 
 def _scale_layout(sfa: torch.Tensor, sfb: torch.Tensor, columns: int) -> tuple[str, frozenset[str]]:
@@ -160,7 +160,7 @@ def _scale_layout(sfa: torch.Tensor, sfb: torch.Tensor, columns: int) -> tuple[s
     return "k", frozenset(each.name for each, tensor in rows if pointer_fault(each, tensor))
 
 
-def _is_k_major(operand: Operand, tensor: torch.Tensor) -> bool:
+def is_k_major(operand: Operand, tensor: torch.Tensor) -> bool:
     """Whether to read an operand along k: when TMA can, or when it cannot read it the other way either."""
     other = operand.replace(major=operand.box[0])
     if tma_fault(operand, tensor) is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from gemmgen.ops import dense
+from gemmgen.ops import dense, dense_sm100
 
 if TYPE_CHECKING:
     from gemmgen.ops.spec_op import SpecOp
@@ -99,12 +99,79 @@ def _bf16_out_fake(a: Tensor, b: Tensor, c: Tensor | None, d: Tensor) -> None:
     dispatcher.check(slots)
 
 
+def _scaled(
+    a: Tensor,
+    sfa: Tensor,
+    b: Tensor,
+    sfb: Tensor,
+    c: Tensor | None,
+    recipe: Sequence[int],
+    blocked: Sequence[bool],
+    alpha: float | None,
+    out_dtype: torch.dtype,
+) -> Tensor:
+    d = dense_sm100.empty(a, b, out_dtype)
+    return dense_sm100.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).run()
+
+
+def _scaled_fake(
+    a: Tensor,
+    sfa: Tensor,
+    b: Tensor,
+    sfb: Tensor,
+    c: Tensor | None,
+    recipe: Sequence[int],
+    blocked: Sequence[bool],
+    alpha: float | None,
+    out_dtype: torch.dtype,
+) -> Tensor:
+    d = dense_sm100.empty(a, b, out_dtype)
+    dense_sm100.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).check()
+    return d
+
+
+def _scaled_out(
+    a: Tensor,
+    sfa: Tensor,
+    b: Tensor,
+    sfb: Tensor,
+    c: Tensor | None,
+    recipe: Sequence[int],
+    blocked: Sequence[bool],
+    alpha: float | None,
+    d: Tensor,
+) -> None:
+    dense_sm100.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).run()
+    written(d)
+
+
+def _scaled_out_fake(
+    a: Tensor,
+    sfa: Tensor,
+    b: Tensor,
+    sfb: Tensor,
+    c: Tensor | None,
+    recipe: Sequence[int],
+    blocked: Sequence[bool],
+    alpha: float | None,
+    d: Tensor,
+) -> None:
+    dense_sm100.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).check()
+
+
 _FP8_INPUTS = "Tensor a, Tensor sfa, Tensor b, Tensor sfb, Tensor? c"
 _BF16_INPUTS = "Tensor a, Tensor b, Tensor? c"
 fp8_gemm_nt = define("fp8_gemm_nt", f"({_FP8_INPUTS}, ScalarType out_dtype) -> Tensor", _fp8, _fp8_fake)
 fp8_gemm_nt_out = define("fp8_gemm_nt_out", f"({_FP8_INPUTS}, Tensor(d!) d) -> ()", _fp8_out, _fp8_out_fake)
 bf16_gemm_nt = define("bf16_gemm_nt", f"({_BF16_INPUTS}, ScalarType out_dtype) -> Tensor", _bf16, _bf16_fake)
 bf16_gemm_nt_out = define("bf16_gemm_nt_out", f"({_BF16_INPUTS}, Tensor(d!) d) -> ()", _bf16_out, _bf16_out_fake)
+_SCALED_INPUTS = f"{_FP8_INPUTS}, int[] recipe, bool[] blocked, float? alpha"
+block_scaled_gemm = define(
+    "block_scaled_gemm", f"({_SCALED_INPUTS}, ScalarType out_dtype) -> Tensor", _scaled, _scaled_fake
+)
+block_scaled_gemm_out = define(
+    "block_scaled_gemm_out", f"({_SCALED_INPUTS}, Tensor(d!) d) -> ()", _scaled_out, _scaled_out_fake
+)
 
 # ------------------------------------------------------------------------------------------------- users' specs
 
@@ -136,4 +203,11 @@ def register_spec(op: SpecOp) -> tuple[Any, Any]:
     return define(f"{name}_out", f"({', '.join(inputs)}) -> ()", out, out_fake), returning
 
 
-__all__ = ["bf16_gemm_nt", "bf16_gemm_nt_out", "fp8_gemm_nt", "fp8_gemm_nt_out"]
+__all__ = [
+    "bf16_gemm_nt",
+    "bf16_gemm_nt_out",
+    "block_scaled_gemm",
+    "block_scaled_gemm_out",
+    "fp8_gemm_nt",
+    "fp8_gemm_nt_out",
+]

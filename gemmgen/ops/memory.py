@@ -15,10 +15,15 @@ from gemmgen.ops.problem import Tensors
 ALIGNMENT = 16
 """Bytes that TMA wants base addresses and row pitches to be multiples of."""
 
+SPREADING = "16u4_align16b"
+"""Element of maps that give every 4-bit number a byte of its own on the way to shared memory."""
+SPREAD_ELEMENTS, SPREAD_ALIGNMENT = 128, 32
+"""What such maps want the contiguous extent, and addresses and pitches in bytes, to be multiples of."""
+
 
 def check_layouts(plan: Plan, tensors: Tensors) -> None:
     """Raise ``ValueError`` for the first tensor whose address or strides the plan's kernel cannot use."""
-    mapped = {entry.operand for entry in plan.tensor_maps}
+    mapped = {entry.operand: entry.element for entry in plan.tensor_maps}
     for operand in plan.operands:
         if operand.is_scalar:
             continue
@@ -26,6 +31,8 @@ def check_layouts(plan: Plan, tensors: Tensors) -> None:
         stored = operand.name == plan.store.operand
         if operand.name in mapped:
             fault = tma_store_fault(operand, tensor) if stored else tma_fault(operand, tensor)
+            if mapped[operand.name] == SPREADING:
+                fault = fault or spreading_fault(operand, tensor)
         else:
             fault = pointer_fault(operand, tensor)
         if stored:
@@ -66,6 +73,26 @@ def tma_store_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
             f"bytes and would write past them; pad {operand.inner} to {padded}, or store without a ring"
         )
     return tma_fault(operand, tensor)
+
+
+def spreading_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
+    """Why TMA cannot spread packed 4-bit numbers to a byte each, beyond its rules for bytes, or None."""
+    inner, outer = operand.box.index(operand.inner), operand.box.index(operand.outer)
+    count = tensor.shape[inner] * operand.dtype.packed
+    if 0 in tensor.shape:
+        return None
+    if count % SPREAD_ELEMENTS:
+        padded = -(-count // SPREAD_ELEMENTS) * SPREAD_ELEMENTS
+        return (
+            f"{operand.name}: {operand.inner} is {count}; beside an 8-bit factor, TMA reads 4-bit numbers "
+            f"{SPREAD_ELEMENTS} at a time; pad {operand.inner} of both factors to {padded} with zeros"
+        )
+    if tensor.shape[outer] > 1 and tensor.stride(outer) % SPREAD_ALIGNMENT:
+        return (
+            f"{operand.name}: {_pitch_word(operand)} pitch is {tensor.stride(outer)} bytes; TMA needs a multiple of "
+            f"{SPREAD_ALIGNMENT} to spread 4-bit numbers to bytes; pass {operand.name}.contiguous()"
+        )
+    return _address_fault(operand.name, tensor, SPREAD_ALIGNMENT, "TMA, to spread 4-bit numbers to bytes,")
 
 
 def pointer_fault(operand: Operand, tensor: torch.Tensor) -> str | None:

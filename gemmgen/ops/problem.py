@@ -13,7 +13,15 @@ from gemmgen.ir import DType, Operand, split_axis
 from gemmgen.runtime.arguments import expected_shape
 from gemmgen.runtime.errors import DeviceError
 
-TORCH_DTYPES = {DType.E4M3: torch.float8_e4m3fn, DType.BF16: torch.bfloat16, DType.F32: torch.float32}
+TORCH_DTYPES = {
+    DType.E4M3: torch.float8_e4m3fn,
+    DType.E5M2: torch.float8_e5m2,
+    DType.E2M1: torch.int8,
+    DType.BF16: torch.bfloat16,
+    DType.F32: torch.float32,
+    DType.UE8M0X4: torch.int32,
+    DType.UE4M3X4: torch.int32,
+}
 EXTENT_LIMIT = 2**31 - 1024
 """Coordinates of the copy engine are 32-bit and signed; a last tile may reach past the matrix."""
 
@@ -74,7 +82,9 @@ def _dtype(operand: Operand) -> torch.dtype:
 def _dtype_advice(operand: Operand, tensor: torch.Tensor) -> str:
     if operand.dtype == DType.F32 and tensor.dtype in (torch.int32, torch.uint8, torch.float8_e8m0fnu):
         return "; UE8M0 scales belong to sm100 and sm120, so pass the scales as fp32 numbers"
-    if operand.dtype == DType.E4M3:
+    if operand.dtype == DType.E2M1:
+        return f"; 4-bit numbers lie two a byte, so quantise {operand.name}, or pass {operand.name}.view(torch.int8)"
+    if operand.dtype in (DType.E4M3, DType.E5M2):
         return f"; quantise {operand.name} first"
     return f"; pass {operand.name}.to({_dtype(operand)})"
 
@@ -87,6 +97,8 @@ def _infer_sizes(operands: Sequence[Operand], tensors: Tensors) -> dict[str, int
             name, divisor = split_axis(axis)
             if divisor != 1:
                 continue
+            if axis == operand.inner:
+                size = size * operand.dtype.packed
             if name in sizes:
                 require(size == sizes[name], _disagreement(operand.name, size, source[name], sizes[name], name))
             else:

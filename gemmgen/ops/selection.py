@@ -5,12 +5,22 @@ from __future__ import annotations
 from functools import cache
 
 from gemmgen import catalog
-from gemmgen.catalog import Shape
+from gemmgen.catalog import FP8, FP8_FP4, LAYOUTS, MXFP4, NVFP4, PairShape, Product, Shape
 from gemmgen.ir import Arch, DType, KernelSpec
+from gemmgen.ops import choice_sm100
 from gemmgen.ops.choice import choose
 from gemmgen.runtime.errors import UnsupportedArchitecture
 
-OPERATORS = ("fp8_gemm_nt", *(f"bf16_gemm_{layout}" for layout in catalog.BF16_LAYOUTS))
+PRODUCTS = {
+    **{f"fp8_gemm_{layout}": FP8.lying(layout) for layout in LAYOUTS},
+    **{f"fp8_fp4_gemm_{layout}": FP8_FP4.lying(layout) for layout in LAYOUTS},
+    "mxfp4_gemm_nt": MXFP4,
+    "nvfp4_gemm_nt": NVFP4,
+}
+"""Operators with scales, and the factors that they multiply on sm100 when nothing else is said."""
+BF16_OPERATORS = tuple(f"bf16_gemm_{layout}" for layout in LAYOUTS)
+OPERATORS = (*PRODUCTS, *BF16_OPERATORS)
+SM90_OPERATORS = ("fp8_gemm_nt", *BF16_OPERATORS)
 
 
 def spec_for(
@@ -26,18 +36,37 @@ def spec_for(
     sfa_major: str = "m",
     sfb_columns: int = 128,
     direct_store: bool = False,
+    product: Product | None = None,
 ) -> KernelSpec:
-    """The catalog's spec for a problem of these extents on a GPU with ``sms`` multiprocessors."""
+    """The spec for a problem of these extents on a GPU with ``sms`` multiprocessors.
+
+    ``sfa_major`` and ``sfb_columns`` are choices of sm90; ``product`` is sm100's: other factors of the operator.
+    """
     if operator not in OPERATORS:
         raise ValueError(f"operator: {operator!r} is unknown; use one of {', '.join(OPERATORS)}")
-    if arch != Arch.SM90:
-        raise UnsupportedArchitecture(f"{operator}: there is no kernel for {arch}; it runs on {Arch.SM90}")
+    archs = (Arch.SM90, Arch.SM100) if operator in SM90_OPERATORS else (Arch.SM100,)
+    if arch not in archs:
+        raise UnsupportedArchitecture(f"{operator}: there is no kernel for {arch}; it runs on {' and '.join(archs)}")
+    if arch == Arch.SM100 and operator in PRODUCTS:
+        return _scaled(product or PRODUCTS[operator], m, n, k, sms, d, residual, direct_store)
     if operator == "fp8_gemm_nt":
         choices = (d, residual, sfa_major, sfb_columns, direct_store)
         return _fp8(choose(catalog.fp8_shapes(*choices), m, n, k, sms, promoted=True), *choices)
     layout = operator.removeprefix("bf16_gemm_")
+    if arch == Arch.SM100:
+        pairs = catalog.bf16_shapes_sm100(layout, d, residual, direct_store)
+        pair = choice_sm100.choose(pairs, m, n, 2 * k, sms, scaled=False)
+        return _bf16_sm100(layout, pair, d, residual, direct_store)
     shapes = catalog.bf16_shapes(layout, d, residual, direct_store)
     return _bf16(layout, choose(shapes, m, n, 2 * k, sms), d, residual, direct_store)
+
+
+def _scaled(
+    product: Product, m: int, n: int, k: int, sms: int, d: DType, residual: bool, direct_store: bool
+) -> KernelSpec:
+    shapes = catalog.scaled_shapes_sm100(product, d, residual, direct_store)
+    shape = choice_sm100.choose(shapes, m, n, k // 2 if product.packed else k, sms, scaled=True)
+    return _scaled_sm100(product, shape, d, residual, direct_store)
 
 
 @cache
@@ -48,3 +77,13 @@ def _fp8(shape: Shape, d: DType, residual: bool, sfa_major: str, sfb_columns: in
 @cache
 def _bf16(layout: str, shape: Shape, d: DType, residual: bool, direct_store: bool) -> KernelSpec:
     return catalog.bf16_gemm(layout, shape, d, residual, direct_store)
+
+
+@cache
+def _bf16_sm100(layout: str, shape: PairShape, d: DType, residual: bool, direct_store: bool) -> KernelSpec:
+    return catalog.bf16_gemm_sm100(layout, shape, d, residual, direct_store)
+
+
+@cache
+def _scaled_sm100(product: Product, shape: PairShape, d: DType, residual: bool, direct_store: bool) -> KernelSpec:
+    return catalog.scaled_gemm_sm100(product, shape, d, residual, direct_store)

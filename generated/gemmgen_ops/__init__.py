@@ -7,12 +7,30 @@ from gemmgen_ops.bf16_gemm_nn import bf16_gemm_nn
 from gemmgen_ops.bf16_gemm_nt import bf16_gemm_nt
 from gemmgen_ops.bf16_gemm_tn import bf16_gemm_tn
 from gemmgen_ops.bf16_gemm_tt import bf16_gemm_tt
+from gemmgen_ops.fp8_fp4_gemm_nn import fp8_fp4_gemm_nn
+from gemmgen_ops.fp8_fp4_gemm_nt import fp8_fp4_gemm_nt
+from gemmgen_ops.fp8_fp4_gemm_tn import fp8_fp4_gemm_tn
+from gemmgen_ops.fp8_fp4_gemm_tt import fp8_fp4_gemm_tt
+from gemmgen_ops.fp8_gemm_nn import fp8_gemm_nn
 from gemmgen_ops.fp8_gemm_nt import fp8_gemm_nt
+from gemmgen_ops.fp8_gemm_tn import fp8_gemm_tn
+from gemmgen_ops.fp8_gemm_tt import fp8_gemm_tt
+from gemmgen_ops.mxfp4_gemm_nt import mxfp4_gemm_nt
+from gemmgen_ops.nvfp4_gemm_nt import nvfp4_gemm_nt
 
 __all__ = [
     "bf16_gemm_nn",
     "bf16_gemm_nt",
     "bf16_gemm_tn",
     "bf16_gemm_tt",
+    "fp8_fp4_gemm_nn",
+    "fp8_fp4_gemm_nt",
+    "fp8_fp4_gemm_tn",
+    "fp8_fp4_gemm_tt",
+    "fp8_gemm_nn",
     "fp8_gemm_nt",
+    "fp8_gemm_tn",
+    "fp8_gemm_tt",
+    "mxfp4_gemm_nt",
+    "nvfp4_gemm_nt",
 ]

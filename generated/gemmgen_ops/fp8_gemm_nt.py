@@ -1,4 +1,4 @@
-"""d[M, N] = (a * sfa) @ (b * sfb)^T (+ c) in e4m3, promoted to fp32 with its scales every 128 of K.
+"""d[M, N] = (a * sfa) @ (b * sfb)^T (+ c) in e4m3, summed in fp32 with a scale every 128 (or 32) of K.
 
 Written by ``gemmgen generate``; do not edit.
 """
@@ -11,8 +11,8 @@ from gemmgen import ops
 
 
 def fp8_gemm_nt(
-    a: tuple[torch.Tensor, torch.Tensor],
-    b: tuple[torch.Tensor, torch.Tensor],
+    a: tuple[torch.Tensor, torch.Tensor | ops.Blocked128x4],
+    b: tuple[torch.Tensor, torch.Tensor | ops.Blocked128x4],
     d: torch.Tensor | None = None,
     c: torch.Tensor | None = None,
     recipe: tuple[int, ...] | None = None,
@@ -23,22 +23,25 @@ def fp8_gemm_nt(
     *,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """d[M, N] = (a * sfa) @ (b * sfb)^T (+ c) in e4m3, promoted to fp32 with its scales every 128 of K.
+    """d[M, N] = (a * sfa) @ (b * sfb)^T (+ c) in e4m3, summed in fp32 with a scale every 128 (or 32) of K.
 
     Arguments:
-        a: pair of e4m3 data [M, K], K contiguous, and fp32 scales [M, ceil(K/128)], either order in memory.
-        b: pair of e4m3 data [N, K], K contiguous, fp32 scales [ceil(N/128), ceil(K/128)] or [N, ceil(K/128)].
+        a: sm90: pair of e4m3 data [M, K], K contiguous, and fp32 scales [M, ceil(K/128)], either order in memory;
+            sm100: as fp8_fp4_gemm_nt.
+        b: sm90: pair of e4m3 data [N, K], K contiguous, fp32 scales [ceil(N/128), ceil(K/128)] or [N, ceil(K/128)];
+            sm100: as fp8_fp4_gemm_nt.
         d: bf16 or fp32 [M, N] to write to, rows contiguous, any pitch; allocated when left out, returned either way.
         c: of d's shape and type, added in fp32 before the result is rounded; may be d itself.
-        recipe: (1, 128, 128) or (1, 1, 128): confirms what the shape of b's scales says.
-        recipe_a: (1, 128), together with recipe_b, instead of recipe.
-        recipe_b: (128, 128) or (1, 128), together with recipe_a, instead of recipe.
+        recipe: (1, 128, 128) or (1, 1, 128): confirms what the shape of b's scales says; sm100 also takes 32s.
+        recipe_a: (1, 128), together with recipe_b, instead of recipe; sm100 also takes 32.
+        recipe_b: (128, 128) or (1, 128), together with recipe_a, instead of recipe; sm100 also takes 32.
         compiled_dims: accepted for compatibility and checked; extents are run-time values.
-        disable_ue8m0_cast: accepted for compatibility; fp32 scales are used exactly as they are.
+        disable_ue8m0_cast: sm90 uses fp32 scales exactly as they are; sm100 refuses it with fp32 scales.
         out_dtype: type of a d that is allocated: c's when there is a c, else bf16.
 
     M, N and K may be any size: M or N of 0 launches nothing, K of 0 gives c or zeros.
-    CUDA tensors run on their GPU, CPU tensors inside ``gemmgen.simulate("sm90")`` on the simulator.
+    CUDA tensors run on their GPU, CPU tensors on the simulator inside
+    ``gemmgen.simulate("sm90")`` or ``gemmgen.simulate("sm100")``.
 
     Raises, before any launch, a sentence that names the argument, its value, the rule and the fix
     (DeviceError and CaptureError are in gemmgen.runtime.errors):
@@ -48,7 +51,8 @@ def fp8_gemm_nt(
         DeviceError: tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.
         CaptureError: the first call with these shapes is inside CUDA graph capture; warm it up before.
 
-    Source: 76 kernels in this package as kernels/sm90/sm90_fp8_gemm_nt_*.cu, each beside its spec (.json).
+    Source: 96 kernels in this package as kernels/sm100/sm100_fp8_gemm_nt_*.cu, kernels/sm90/sm90_fp8_gemm_nt_*.cu, each
+        beside its spec (.json).
     """
     return ops.fp8_gemm_nt(
         a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, out_dtype=out_dtype

@@ -109,9 +109,11 @@ def main() -> None:
     parser.add_argument("--json")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--match", default="", help="only kernels whose name contains this")
+    parser.add_argument("--arch", default="sm90", help="kernels of this architecture, which is the GPU's")
     parser.add_argument("--sim-only", action="store_true", help="hold the simulator against the reference, no GPU")
     options = parser.parse_args()
-    names = [name for name in catalog.specs() if options.match in name]
+    shipped = [spec for spec in catalog.specs().values() if spec.arch == options.arch]
+    names = [spec.name for spec in shipped if options.match in spec.name]
     rows = []
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         for name, sim, seconds in pool.map(simulated, names, range(len(names))):

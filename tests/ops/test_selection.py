@@ -9,8 +9,9 @@ import pytest
 from gemmgen import catalog
 from gemmgen.backends import lower
 from gemmgen.ir import DType, KernelSpec
-from gemmgen.ops import OPERATORS, spec_for
+from gemmgen.ops import spec_for
 from gemmgen.ops.kernels import kernel_of
+from gemmgen.ops.selection import SM90_OPERATORS
 from gemmgen.runtime.errors import UnsupportedArchitecture
 
 SPECS = catalog.specs()
@@ -21,7 +22,7 @@ def chosen(operator: str, n: int, k: int, sms: int = 132, **choices: object) -> 
     return {spec_for(operator, m, n, k, sms, **choices) for m in ROWS}  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", SM90_OPERATORS)
 def test_every_choice_over_n_is_shipped(operator: str) -> None:
     found: set[KernelSpec] = set()
     for n, k in itertools.product(range(8, 4097, 8), (128, 7168)):
@@ -31,7 +32,7 @@ def test_every_choice_over_n_is_shipped(operator: str) -> None:
         assert SPECS[spec.name] == spec
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", SM90_OPERATORS)
 @pytest.mark.parametrize("d", catalog.OUTPUTS)
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("direct_store", [False, True])
@@ -47,7 +48,7 @@ def test_every_variant_of_a_choice_is_shipped(operator: str, d: DType, residual:
 
 def test_stores_never_stage_wider_rows_than_the_tile() -> None:
     """P06: N of 8, 16, 24 and 40."""
-    for operator, n, d in itertools.product(OPERATORS, (8, 16, 24, 40, 576, 2112), catalog.OUTPUTS):
+    for operator, n, d in itertools.product(SM90_OPERATORS, (8, 16, 24, 40, 576, 2112), catalog.OUTPUTS):
         for spec in chosen(operator, n, 7168, d=d):
             plan = lower(spec)
             assert plan.store.through is not None
@@ -70,7 +71,9 @@ def test_the_rule_counts_multiprocessors() -> None:
 
 
 def test_unknown_names_are_refused() -> None:
-    with pytest.raises(ValueError, match="operator: 'fp8_gemm_tt' is unknown; use one of fp8_gemm_nt"):
-        spec_for("fp8_gemm_tt", 1, 8, 128, 132)
-    with pytest.raises(UnsupportedArchitecture, match="bf16_gemm_nt: there is no kernel for sm120; it runs on sm90"):
+    with pytest.raises(ValueError, match="operator: 'fp8_gemm' is unknown; use one of fp8_gemm_nt"):
+        spec_for("fp8_gemm", 1, 8, 128, 132)
+    with pytest.raises(
+        UnsupportedArchitecture, match="bf16_gemm_nt: there is no kernel for sm120; it runs on sm90 and"
+    ):
         spec_for("bf16_gemm_nt", 1, 8, 128, 132, arch="sm120")

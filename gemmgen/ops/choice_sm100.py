@@ -1,0 +1,37 @@
+"""Which tile serves a problem on datacenter Blackwell: arithmetic alone, as no such device was there to measure on.
+
+A tile costs, per 128 bytes of k, its columns and ``ROWS`` for the 128 rows it also loads; then ``STORE`` times its
+columns to be stored. That is hidden behind the next tile when two accumulators fit tensor memory, and paid once a wave
+when they do not. Multiplied by waves, the cheapest shape wins. Pairs of CTAs load half of B each, so among equals they
+win where there are more than one CTA's rows and the pairs fill the device; elsewhere single CTAs do. Then the wider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemmgen.catalog import PairShape
+
+ROWS = 32
+"""Columns that a tile's rows are worth, which are loaded however narrow it is."""
+STORE = 4
+"""K blocks that the store of a tile takes."""
+COLUMNS_FOR_TWO = {False: 256, True: 224}
+"""The widest tile of which two accumulators fit, without and with block scales beside them."""
+
+
+def cost(shape: PairShape, m: int, n: int, k_bytes: int, sms: int, scaled: bool) -> tuple[float, bool, int]:
+    """What a problem costs with this tile, less is better; the further items decide among equals."""
+    (rows, columns), cluster = shape.tile, shape.cluster
+    tiles = -(-m // (rows * cluster.m)) * -(-n // (columns * cluster.n))
+    waves = -(-tiles // max(1, sms // shape.ctas))
+    stores = waves if shape.n > COLUMNS_FOR_TWO[scaled] else 1
+    lanes, on_lanes = (columns, n) if shape.swap else (rows, m)
+    pairs_fit = on_lanes > lanes and tiles * shape.ctas >= sms
+    time = waves * -(-k_bytes // 128) * (shape.n + ROWS) + stores * STORE * shape.n
+    return time, (shape.ctas == 2) != pairs_fit, -shape.n
+
+
+def choose(shapes: Sequence[PairShape], m: int, n: int, k_bytes: int, sms: int, scaled: bool) -> PairShape:
+    """The shape that costs least; ``k_bytes`` is k in bytes of A."""
+    return min(shapes, key=lambda shape: cost(shape, m, n, k_bytes, sms, scaled))

@@ -1,0 +1,145 @@
+"""Block scales as callers have them, for datacenter Blackwell: what is accepted, and the words that kernels read.
+
+Judges types, shapes and the stated granularity; nothing is guessed from a shape but whether B has a scale per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from gemmgen.ops.problem import require
+from gemmgen.ops.quantise import align, ceil_div, check_ue8m0, transform_sf_into_required_layout
+from gemmgen.ops.quantise.layout import ATOM_COLUMNS, ATOM_ROWS
+
+Gran = tuple[int, int]
+"""Rows and elements of k that share a scale."""
+BY_SHAPE = 0
+"""In place of B's rows: 1 when it has a scale per row, else 128."""
+DEFAULT = (1, 128, BY_SHAPE, 128)
+ROW_GRANS, K_GRANS = (1, 128), (32, 128)
+
+
+class Blocked128x4(NamedTuple):
+    """Says that one-byte scales lie in torch's 128x4 blocks, as ``to_blocked_128x4`` and ``torch._scaled_mm`` have it.
+
+    Takes the place of the scales in a pair: ``a=(data, Blocked128x4(scales))``. Flat or of any other shape, all blocks
+    whole.
+    """
+
+    scales: torch.Tensor
+
+
+class Scales(NamedTuple):
+    """The scales of one factor [mn, k]: their name in messages, granularity, and whether they lie in blocks."""
+
+    name: str
+    gran: Gran
+    blocked: bool
+
+    def check(self, sf: torch.Tensor, mn: int, k: int) -> None:
+        """Refuse scales of another type or shape; works on fake tensors too."""
+        self._check_type(sf)
+        rows, columns = ceil_div(mn, self.gran[0]), ceil_div(k, self.gran[1])
+        if self.blocked:
+            self._check_blocks(sf, rows, columns)
+            return
+        wanted = (rows, ceil_div(columns, 4) if sf.dtype == torch.int32 else columns)
+        require(sf.dim() == 2, lambda: self._shape_message(sf, wanted))
+        for found, size in zip(sf.shape, wanted, strict=True):
+            require(found == size, lambda: self._shape_message(sf, wanted))
+
+    def words(self, sf: torch.Tensor, mn: int, k: int) -> torch.Tensor:
+        """int32 [mn, words] contiguous along mn, four scales each: the scales themselves when they lie so already.
+
+        Anything else costs small kernels. The content of fp32 scales is looked at on the CPU only; on a GPU that would
+        wait for it, so a scale that is no power of two is cut down to one, which ``check_ue8m0`` tells beforehand.
+        """
+        if sf.dtype == torch.float32 and sf.device.type == "cpu":
+            check_ue8m0(sf, self.name)
+        plain = sf.reshape(-1) if self.blocked else sf
+        return transform_sf_into_required_layout(plain, mn, k, self.gran, arch="sm100")
+
+    def _check_type(self, sf: torch.Tensor) -> None:
+        if sf.layout != torch.strided:
+            raise TypeError(f"{self.name}: layout is {sf.layout}; must be strided, so pass {self.name}.to_dense()")
+        ue4m3 = self.gran[1] == 16
+        byte = torch.float8_e4m3fn if ue4m3 else torch.float8_e8m0fnu
+        if self.blocked:
+            allowed: tuple[torch.dtype, ...] = (byte,)
+        else:
+            allowed = (byte, torch.int32) if ue4m3 else (byte, torch.int32, torch.float32)
+        if sf.dtype in allowed:
+            return
+        kinds = " or ".join(map(str, allowed))
+        where = "in 128x4 blocks are" if self.blocked else "are"
+        meaning = "UE4M3" if ue4m3 else "powers of two (UE8M0)"
+        raise TypeError(
+            f"{self.name}: dtype is {sf.dtype}; scales here {where} {meaning} in {kinds}; bytes of another type are "
+            f"never guessed at, so pass {self.name}.view({byte}) if that is what they are"
+        )
+
+    def _check_blocks(self, sf: torch.Tensor, rows: int, columns: int) -> None:
+        wanted = align(rows, ATOM_ROWS) * align(columns, ATOM_COLUMNS)
+        require(
+            sf.numel() == wanted,
+            lambda: f"{self.name}: has {sf.numel()} scales in 128x4 blocks; {rows} x {columns} of them, one per "
+            f"{self.gran[0]} x {self.gran[1]} elements, make {wanted}; pass to_blocked_128x4(scales)",
+        )
+        if not sf.is_contiguous():
+            raise ValueError(
+                f"{self.name}: strides are {tuple(sf.stride())}; blocks follow each other in memory, so pass "
+                f"{self.name}.contiguous()"
+            )
+
+    def _shape_message(self, sf: torch.Tensor, wanted: tuple[int, int]) -> str:
+        four = ", four in a word" if sf.dtype == torch.int32 else ""
+        return (
+            f"{self.name}: shape is {tuple(sf.shape)}; one scale per {self.gran[0]} x {self.gran[1]} elements{four} "
+            f"makes {tuple(wanted)}; pass such scales, a recipe of the granularity they have, or Blocked128x4(scales) "
+            "if they lie in 128x4 blocks"
+        )
+
+
+def granularity(
+    recipe: Sequence[int] | None, recipe_a: Sequence[int] | None, recipe_b: Sequence[int] | None
+) -> tuple[int, int, int, int] | None:
+    """Rows and k per scale, of A and of B; None when nothing is stated."""
+    if recipe is not None and (recipe_a is not None or recipe_b is not None):
+        raise ValueError(f"recipe: {tuple(recipe)} comes with recipe_a or recipe_b; pass either recipe or both others")
+    if recipe is None and recipe_a is None and recipe_b is None:
+        return None
+    if recipe is not None:
+        if len(recipe) != 3:
+            raise ValueError(f"recipe: is {tuple(recipe)}; must be (gran_m of a, gran_n of b, gran_k)")
+        return _checked("recipe", (recipe[0], recipe[2], recipe[1], recipe[2]))
+    if recipe_a is None or recipe_b is None:
+        missing = "recipe_a" if recipe_a is None else "recipe_b"
+        raise ValueError(f"{missing}: is missing; pass recipe_a and recipe_b together, or recipe alone")
+    for name, each in (("recipe_a", recipe_a), ("recipe_b", recipe_b)):
+        if len(each) != 2:
+            raise ValueError(f"{name}: is {tuple(each)}; must be (rows, elements of k) that share a scale")
+    return _checked("recipe_a + recipe_b", (recipe_a[0], recipe_a[1], recipe_b[0], recipe_b[1]))
+
+
+def _checked(name: str, found: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    for rows, k in (found[:2], found[2:]):
+        if rows not in ROW_GRANS or k not in K_GRANS:
+            raise ValueError(
+                f"{name}: says one scale per {rows} x {k} elements; sm100 takes {' or '.join(map(str, ROW_GRANS))} "
+                f"rows and {' or '.join(map(str, K_GRANS))} elements of k"
+            )
+    return found
+
+
+def default_granularity(sfa: torch.Tensor, sfb: torch.Tensor, blocked: bool) -> tuple[int, int, int, int]:
+    """What scales stand for when no recipe says so: 128 of k, and for B's rows what their number says."""
+    for name, sf in (("sfa", sfa), ("sfb", sfb)):
+        if blocked or sf.dtype not in (torch.float32, torch.int32):
+            raise ValueError(
+                f"recipe: is missing; {name} has {'128x4 blocks' if blocked else sf.dtype}, which say nothing about "
+                "granularity; pass recipe_a=(1, 32) and recipe_b=(1, 32), or what each scale stands for"
+            )
+    return DEFAULT
