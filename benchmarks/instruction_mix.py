@@ -94,10 +94,8 @@ def row(title: str, spec: KernelSpec, peer: Peer) -> str:
     blocks = products(opcodes) / peer.products
     kinds = Counter(re.split(r"[. ]", opcode)[0] for opcode in opcodes)
     common = ", ".join(f"{count / blocks:.3g} {kind}" for kind, count in kinds.most_common(8))
-    return (
-        f"| {title} | {peer.tile} | {products(opcodes) / blocks:.3g} | {len(opcodes) / blocks:.1f} | {peer.products:.3g} | "
-        f"{peer.instructions} | {common} |"
-    )
+    ours = f"{products(opcodes) / blocks:.3g} | {len(opcodes) / blocks:.1f}"
+    return f"| {title} | {peer.tile} | {ours} | {peer.products:.3g} | {peer.instructions} | {common} |"
 
 
 def text() -> str:
