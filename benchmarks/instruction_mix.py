@@ -104,14 +104,15 @@ def text() -> str:
         "",
         "Written by `python benchmarks/instruction_mix.py`, which says how instructions are counted. Nothing was run.",
         "",
-        "| kernel | tile | products a K block | instructions a K block | DeepGEMM: products | instructions | most common |",
+        "| kernel | tile | products a K block | instructions | DeepGEMM: products | instructions | most common |",
         "|---|---|--:|--:|--:|--:|---|",
         *(row(*pair) for pair in PAIRS),
         "",
-        "Where ours are more: on sm100 one thread issues the loop, and a K block of 256x224 keeps the tensor core busy for",
-        "over 400 cycles, so a few dozen scalar instructions more do not show; ours hold the copies of both rings of",
-        "scales, which run every fourth K block when a scale covers 128 of k but count whole here, and a test for the end",
-        "of k before each product but the first.",
+        "Where ours are more: on sm100 one thread issues the loop, and a K block of 256x224 keeps the tensor core busy",
+        "for over 400 cycles, so a few dozen scalar instructions more do not show; ours hold the",
+        "copies of both rings of",
+        "scales, which run every fourth K block when a scale covers 128 of k but count whole here, and a test for the",
+        "end of k before each product but the first.",
     ]
     return "\n".join(lines) + "\n"
 
