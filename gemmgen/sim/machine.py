@@ -113,6 +113,8 @@ class Cta:
 
     def finish(self) -> None:
         """All warps are done: nothing may be left over."""
+        if self.tensor is not None:
+            self.tensor.finish_commits()
         self.exited = True
         for barrier in self.mbarriers.values():
             if barrier.tx:

@@ -46,6 +46,7 @@ class Pipe:
     issued: int = 0
     queue: list[AsyncOp] = field(default_factory=list)
     last_of: dict[Thread, tuple[int, AsyncOp]] = field(default_factory=dict)
+    commits: list[tuple[AsyncOp, AsyncOp | None]] = field(default_factory=list)  # and the last operation of each
     collector: Any = None  # the A operand that .collector::a::fill left in the buffer
 
     def run_until(self, op: AsyncOp) -> None:
@@ -92,6 +93,13 @@ class Tensor:
             group.wait = None
         self.waiting.clear()
         self.cta.gpu.progress += 1
+
+    def finish_commits(self) -> None:
+        """Commits that nobody waits for arrive before the CTA is gone if all they commit is complete."""
+        for op, last in self.pipe.commits:
+            if not op.landed and (last is None or last.landed):
+                self.cta.gpu.warn(f"CTA {self.cta.position} exits while {op.what} may arrive; nobody waits for it")
+                op.run()
 
     def at_exit(self) -> None:
         """All warps are done: the pipe runs dry, then nothing may be left."""
@@ -187,4 +195,6 @@ def commit(warp: Warp, lane: int, what: str, arrive: Callable[[Array], None]) ->
             last.run()
         arrive(clock)
 
-    warp.cta.gpu.submit(AsyncOp("tcgen05", what, run))
+    op = AsyncOp("tcgen05", what, run)
+    pipe.commits = [pending for pending in pipe.commits if not pending[0].landed] + [(op, last)]
+    warp.cta.gpu.submit(op)
