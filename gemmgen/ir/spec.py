@@ -125,8 +125,9 @@ def _schedule_is_served(spec: KernelSpec) -> None:
     needed = 1 if isinstance(spec.schedule, LaunchControl) else 0
     if len(rings) != needed or fetching != rings:
         raise ValueError(
-            f"spec {spec.name!r} has schedule {spec.schedule.kind}, launch rings {rings} and FetchTiles filling {fetching}; "
-            "launch_control needs one ring that turns with launches and a role that fills it, other schedules neither"
+            f"spec {spec.name!r} has schedule {spec.schedule.kind}, launch rings {rings} and FetchTiles filling "
+            f"{fetching}; launch_control needs one ring that turns with launches and a role that fills it, "
+            "other schedules neither"
         )
 
 
@@ -166,7 +167,8 @@ def _chain_is_typed(spec: KernelSpec) -> None:
     if (stored or output.dtype) != output.dtype:
         raise ValueError(f"the epilogue casts to {stored} but operand {store.to!r} holds {output.dtype}")
     if stored is None and output.dtype != "f32":
-        raise ValueError(f"operand {store.to!r} holds {output.dtype}; add Cast(to={output.dtype!r}) before the store")
+        cast = f"Cast(to=DType.{output.dtype.name})"
+        raise ValueError(f"operand {store.to!r} holds {output.dtype}; add {cast} before the store")
 
 
 def _step_operands_fit(spec: KernelSpec, step: Step, where: str) -> None:

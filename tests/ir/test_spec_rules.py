@@ -93,7 +93,7 @@ RULES: dict[str, tuple[dict[str, Any], str]] = {
         {"epilogue": (Cast(to=DType.F32), STORE)},
         "the epilogue casts to f32 but operand 'd' holds bf16",
     ),
-    "no cast": ({"epilogue": (STORE,)}, "operand 'd' holds bf16; add Cast(to="),
+    "no cast": ({"epilogue": (STORE,)}, "operand 'd' holds bf16; add Cast(to=DType.BF16) before the store"),
     "bias of a matrix": (
         {"operands": operands(MATRIX), "epilogue": (Bias(vector="c"), CAST, STORE)},
         "epilogue[0]: bias by 'c' with box ('m', 'n'); allowed are (('m',), ('n',))",
