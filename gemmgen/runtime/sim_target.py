@@ -41,13 +41,17 @@ class SimTarget:
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
-        self.reports: list[Any] = []  # one per launch: warp instructions, seconds, warnings
         self._gpu = sim.Gpu(schedule=sim.Schedule(simulation.schedule, seed=simulation.seed), sms=simulation.sms)
         self._windows: dict[tuple[int, int], int] = {}
 
     @property
     def family(self) -> str:
         return self.simulation.arch.family
+
+    @property
+    def reports(self) -> list[Any]:
+        """One per launch of this simulation: warp instructions, seconds, warnings."""
+        return self.simulation.reports
 
     @property
     def sms(self) -> int:

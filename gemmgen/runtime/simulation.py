@@ -9,7 +9,8 @@ import contextlib
 import os
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from gemmgen.runtime.architectures import Architecture, ArchitectureLike, resolve
 
@@ -19,12 +20,16 @@ SCHEDULES = ("early", "late", "random", "starve")
 
 @dataclass(frozen=True)
 class Simulation:
-    """Which GPU is simulated and when its asynchronous effects land."""
+    """Which GPU is simulated and when its asynchronous effects land.
+
+    ``reports`` collects what the simulator says of each launch, in order: instructions, seconds, warnings.
+    """
 
     arch: Architecture
     schedule: str = "early"
     seed: int = 0
     sms: int = 4
+    reports: list[Any] = field(default_factory=list, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:

@@ -38,6 +38,17 @@ def test_a_vector_add_gives_the_sum_under_every_schedule(text: KernelText, sched
     assert len(target.reports) == 1 and target.reports[0].warp_instructions > 0
 
 
+def test_a_simulation_collects_the_reports_of_all_its_launches(text: KernelText) -> None:
+    a, b, out = torch.randn(128), torch.randn(128), torch.zeros(128)
+    with simulate("sm90") as first, simulate("sm90") as second:
+        add_on(targets.simulator(), text, a, b, out, 128)
+        add_on(targets.simulator(), text, a, b, out, 64)
+    assert first == second and first.reports == []
+    assert len(second.reports) == 2 and all(report.warp_instructions > 0 for report in second.reports)
+    with simulate("sm90") as third:
+        assert third.reports == []
+
+
 def test_views_of_one_storage_share_a_window(text: KernelText) -> None:
     data = torch.randn(3, 128)
     expected = data[0] + data[1]
