@@ -25,7 +25,13 @@ app = typer.Typer(
 )
 
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="A catalog kernel, an op name, or FILE.py:VARIABLE.")]
-ArchName = Annotated[str, typer.Option("--arch", help="The architecture, when TARGET is an op name.")]
+ArchName = Annotated[
+    str | None,
+    typer.Option(
+        "--arch",
+        help="For an op name, the architecture, such as sm100; for PTX and SASS also the chip, such as sm_103a.",
+    ),
+]
 M = Annotated[int, typer.Option("-m", min=0, help="Rows of D.")]
 N = Annotated[int, typer.Option("-n", min=0, help="Columns of D.")]
 K = Annotated[int, typer.Option("-k", min=0, help="Length of the sums.")]
@@ -69,7 +75,7 @@ def list_kernels(as_json: Annotated[bool, typer.Option("--json", help="Print JSO
 def emit(
     target: Target,
     form: Annotated[Form, typer.Option("--as", help="Which text.")] = Form.CUDA,
-    arch: ArchName = "sm90",
+    arch: ArchName = None,
     m: M = 4096,
     n: N = 4096,
     k: K = 7168,
@@ -82,13 +88,11 @@ def emit(
     from gemmgen.commands.targets import Sizes, resolve
 
     spec = resolve(target, arch, Sizes(m, n, k), assignments or ())
-    deliver(render(spec, form), output)
+    deliver(render(spec, form, arch), output)
 
 
 @app.command()
-def plan(
-    target: Target, arch: ArchName = "sm90", m: M = 4096, n: N = 4096, k: K = 7168, assignments: Set = None
-) -> None:
+def plan(target: Target, arch: ArchName = None, m: M = 4096, n: N = 4096, k: K = 7168, assignments: Set = None) -> None:
     """Print the plan: every address, count and register that was decided."""
     from gemmgen.commands.emit import plan as plan_text
     from gemmgen.commands.output import deliver
@@ -108,7 +112,7 @@ def run(
     ] = Place.AUTO,
     schedule: Annotated[ScheduleName, typer.Option(help="Of the simulator.")] = ScheduleName.EARLY,
     seed: Annotated[int, typer.Option(help="Of the random input, and of the random schedule.")] = 0,
-    arch: ArchName = "sm90",
+    arch: ArchName = None,
     assignments: Set = None,
 ) -> None:
     """Run a kernel on random input and compare with a float64 reference on the dequantised inputs."""
@@ -121,7 +125,7 @@ def run(
 
 @app.command()
 def check(
-    target: Target, arch: ArchName = "sm90", m: M = 4096, n: N = 4096, k: K = 7168, assignments: Set = None
+    target: Target, arch: ArchName = None, m: M = 4096, n: N = 4096, k: K = 7168, assignments: Set = None
 ) -> None:
     """Validate, compile, and simulate on ragged sizes under every schedule."""
     from gemmgen.commands.checking import check as check_spec
@@ -134,13 +138,19 @@ def check(
 def compile_kernels(
     targets: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every kernel of the catalog.")] = False,
-    arch: Annotated[str | None, typer.Option("--arch", help="Only kernels of this architecture.")] = None,
+    arch: Annotated[
+        str | None, typer.Option("--arch", help="Only kernels of this architecture, for this chip: sm100, sm_103a, ...")
+    ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option("--table", help="Compile for every chip, and write the table (no times) to this Markdown file."),
+    ] = None,
 ) -> None:
     """Compile kernels and show seconds, registers, spills and shared memory."""
     from gemmgen.commands.compiling import compile_all
     from gemmgen.commands.targets import several
 
-    compile_all(several(targets or [], every, arch))
+    compile_all(several(targets or [], every, arch), arch, table)
 
 
 @app.command()

@@ -2,16 +2,57 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass, field
+
 import torch
 
 from gemmgen.commands.compiling import COLUMNS, cost, spills
+from gemmgen.commands.inputs import k_step
 from gemmgen.commands.output import print_table, progress
-from gemmgen.commands.running import execute
+from gemmgen.commands.running import Outcome, execute
 from gemmgen.commands.targets import Sizes
 from gemmgen.ir import KernelSpec
 from gemmgen.runtime.simulation import SCHEDULES
 
 SEED = 1
+RUNS = ("m x n x k", "schedule", "worst tile", "calc_diff", "warnings", "result")
+
+
+@dataclass
+class Findings:
+    """What simulated runs showed: a row each, how many failed, and warnings with the runs that gave them."""
+
+    rows: list[list[object]] = field(default_factory=list)
+    failures: int = 0
+    warnings: dict[str, list[str]] = field(default_factory=dict)
+    firsts: dict[Sizes, torch.Tensor] = field(default_factory=dict)
+
+    def add(self, spec: KernelSpec, sizes: Sizes, schedule: str) -> None:
+        """Simulate once more; a correct kernel gives the same bits under every schedule."""
+        from gemmgen.sim import SimulationError
+
+        where = f"{sizes.m} x {sizes.n} x {sizes.k}"
+        try:
+            outcome = execute(spec, sizes, torch.device("cpu"), schedule, SEED)
+        except SimulationError as error:
+            verdict = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            self._add_row([where, schedule, "-", "-", "-", verdict])
+            return
+        for warning in outcome.warnings:
+            self.warnings.setdefault(warning, []).append(f"{where} {schedule}")
+        errors = outcome.errors
+        cells = [f"{errors.worst_tile:.1e}", f"{errors.calc_diff:.1e}", len(outcome.warnings)]
+        self._add_row([where, schedule, *cells, self._verdict(sizes, outcome)])
+
+    def _verdict(self, sizes: Sizes, outcome: Outcome) -> str:
+        bits = outcome.result.contiguous().view(torch.uint8)
+        same = torch.equal(self.firsts.setdefault(sizes, bits), bits)
+        return "wrong" if outcome.wrong else "right" if same else "differs between schedules"
+
+    def _add_row(self, row: list[object]) -> None:
+        self.rows.append(row)
+        self.failures += row[-1] != "right"
 
 
 def check(spec: KernelSpec) -> None:
@@ -19,14 +60,14 @@ def check(spec: KernelSpec) -> None:
     row, resources = cost(spec)
     print_table(COLUMNS, [row])
     cases = [(sizes, schedule) for sizes in ragged_sizes(spec) for schedule in SCHEDULES]
-    rows, failures, firsts = [], 0, dict[Sizes, torch.Tensor]()
+    found = Findings()
     for sizes, schedule in progress(cases, "simulating"):
-        verdict, error, diff = _simulate(spec, sizes, schedule, firsts)
-        rows.append([f"{sizes.m} x {sizes.n} x {sizes.k}", schedule, error, diff, verdict])
-        failures += verdict != "right"
-    print_table(["m x n x k", "schedule", "worst tile", "calc_diff", "result"], rows)
-    if failures:
-        raise ValueError(f"{spec.name}: {failures} of {len(cases)} simulated runs failed")
+        found.add(spec, sizes, schedule)
+    print_table(RUNS, found.rows)
+    for warning, runs in found.warnings.items():
+        sys.stdout.write(f"warning in {len(runs)} runs, first {runs[0]}: {warning}\n")
+    if found.failures:
+        raise ValueError(f"{spec.name}: {found.failures} of {len(cases)} simulated runs failed")
     if spills(resources):
         raise ValueError(
             f"{spec.name}: a thread spills {spills(resources)} bytes; use a smaller tile or fewer slots of K"
@@ -35,24 +76,11 @@ def check(spec: KernelSpec) -> None:
 
 def ragged_sizes(spec: KernelSpec) -> list[Sizes]:
     """Problems around the tile: one element past it, one short of two, less than one, and an empty sum."""
-    tile = spec.tile
+    tile, step = spec.tile, k_step(spec)
+    exact, past, short = (-(-k // step) * step for k in (tile.k, 2 * tile.k + 16, tile.k - 16))
     return [
-        Sizes(1, 8, tile.k),
-        Sizes(tile.m + 1, tile.n + 8, 2 * tile.k + 16),
-        Sizes(2 * tile.m - 1, tile.n - 8 or 8, tile.k - 16),
+        Sizes(1, 8, exact),
+        Sizes(tile.m + 1, tile.n + 8, past),
+        Sizes(2 * tile.m - 1, tile.n - 8 or 8, short),
         Sizes(5, 8, 0),
     ]
-
-
-def _simulate(spec: KernelSpec, sizes: Sizes, schedule: str, firsts: dict[Sizes, torch.Tensor]) -> tuple[str, str, str]:
-    """Verdict, worst tile error and calc_diff; a correct kernel gives the same bits under every schedule."""
-    from gemmgen.sim import SimulationError
-
-    try:
-        outcome = execute(spec, sizes, torch.device("cpu"), schedule, SEED)
-    except SimulationError as error:
-        return f"{type(error).__name__}: {str(error).splitlines()[0]}", "-", "-"
-    bits = outcome.result.contiguous().view(torch.uint8)
-    same = torch.equal(firsts.setdefault(sizes, bits), bits)
-    verdict = "wrong" if outcome.wrong else "right" if same else "differs between schedules"
-    return verdict, f"{outcome.errors.worst_tile:.1e}", f"{outcome.errors.calc_diff:.1e}"

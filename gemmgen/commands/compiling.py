@@ -6,40 +6,51 @@ Needs NVRTC and neither a GPU nor a driver.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
 
 from gemmgen import backends
-from gemmgen.commands.output import print_table, progress
+from gemmgen.commands.compile_table import markdown
+from gemmgen.commands.output import deliver, print_table, progress
+from gemmgen.commands.targets import chip
 from gemmgen.ir import KernelSpec
+from gemmgen.runtime.architectures import ARCHITECTURES, Architecture
 from gemmgen.runtime.compiler import cached_cubin
-from gemmgen.runtime.nvrtc import Compiled
 from gemmgen.runtime.resources import Resources
 
-COLUMNS = ("kernel", "seconds", "registers", "spill bytes", "shared bytes", "cubin bytes")
+COLUMNS = ("kernel", "chip", "seconds", "registers", "spill bytes", "shared bytes", "cubin bytes")
 
 
-def compile_all(specs: Sequence[KernelSpec]) -> int:
-    """Compile each spec and print a table; returns how many spill registers to memory."""
+def compile_all(specs: Sequence[KernelSpec], arch: str | None = None, table: Path | None = None) -> int:
+    """Compile each spec and print a table; returns how many spill registers to memory.
+
+    ``arch`` names one chip. With ``table``, kernels are compiled for every chip, and the table is written there too.
+    """
+    jobs = [(spec, each) for spec in specs for each in ([chip(spec, arch)] if arch or not table else chips(spec))]
     rows, spilling = [], 0
-    for spec in progress(specs, "compiling"):
-        row, resources = cost(spec)
+    for spec, each in progress(jobs, "compiling"):
+        row, resources = cost(spec, each)
         rows.append(row)
         spilling += spills(resources) > 0
     print_table(COLUMNS, rows)
+    if table:
+        deliver(markdown(rows, f"NVRTC {version('nvidia-cuda-nvrtc')}"), table)
     return spilling
 
 
-def cost(spec: KernelSpec) -> tuple[list[object], Resources]:
+def chips(spec: KernelSpec) -> list[Architecture]:
+    """Every chip of the spec's architecture, by the code that is for it alone."""
+    return [each for each in ARCHITECTURES.values() if each.family == spec.arch and each.suffix == "a"]
+
+
+def cost(spec: KernelSpec, arch: Architecture | None = None) -> tuple[list[object], Resources]:
     """A table row and the resources of one kernel; seconds are those of its compile, also when it was cached."""
+    arch = arch or chip(spec, None)
     plan = backends.lower(spec)
-    compiled = compile_spec(spec)
+    compiled = cached_cubin(backends.emit(spec), arch, f"{spec.name}.cu")
     resources = compiled.resources[spec.name]
-    row = [spec.name, f"{compiled.seconds:.2f}", resources.registers, spills(resources), plan.shared_bytes]
+    row = [spec.name, arch.code, f"{compiled.seconds:.2f}", resources.registers, spills(resources), plan.shared_bytes]
     return [*row, resources.cubin_bytes], resources
-
-
-def compile_spec(spec: KernelSpec) -> Compiled:
-    """The binary of a spec."""
-    return cached_cubin(backends.emit(spec), spec.arch, f"{spec.name}.cu")
 
 
 def spills(resources: Resources) -> int:

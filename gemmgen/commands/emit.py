@@ -7,29 +7,31 @@ from __future__ import annotations
 
 from gemmgen import backends
 from gemmgen.commands.forms import Form
+from gemmgen.commands.targets import chip
 from gemmgen.ir import KernelSpec
+from gemmgen.runtime.architectures import Architecture
 
 
-def render(spec: KernelSpec, form: Form) -> str:
-    """The text of a spec in that form."""
-    return {Form.CUDA: backends.emit, Form.PTX: _ptx, Form.SASS: _sass, Form.PLAN: plan, Form.JSON: KernelSpec.to_json}[
-        form
-    ](spec)
+def render(spec: KernelSpec, form: Form, arch: str | None = None) -> str:
+    """The text of a spec in that form; ``arch`` names the chip that PTX and SASS are for."""
+    if form in (Form.PTX, Form.SASS):
+        return (_ptx if form == Form.PTX else _sass)(spec, chip(spec, arch))
+    return {Form.CUDA: backends.emit, Form.PLAN: plan, Form.JSON: KernelSpec.to_json}[form](spec)
 
 
 def plan(spec: KernelSpec) -> str:
-    """The plan as a table of about a dozen lines."""
+    """The plan as a table that fits a screen."""
     return backends.table(backends.lower(spec))
 
 
-def _ptx(spec: KernelSpec) -> str:
+def _ptx(spec: KernelSpec, arch: Architecture) -> str:
     from gemmgen.runtime.compiler import cached_ptx
 
-    return cached_ptx(backends.emit(spec), spec.arch, f"{spec.name}.cu").text
+    return cached_ptx(backends.emit(spec), arch, f"{spec.name}.cu").text
 
 
-def _sass(spec: KernelSpec) -> str:
+def _sass(spec: KernelSpec, arch: Architecture) -> str:
     from gemmgen.commands.sass import disassemble
     from gemmgen.runtime.compiler import cached_cubin
 
-    return disassemble(cached_cubin(backends.emit(spec), spec.arch, f"{spec.name}.cu").code)
+    return disassemble(cached_cubin(backends.emit(spec), arch, f"{spec.name}.cu").code)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
-from gemmgen.commands.reference import Errors, Operands, compare, random_operands, reference, tolerance
+from gemmgen.commands.inputs import Operands, random_operands
+from gemmgen.commands.reference import Errors, compare, reference, tolerance
 from gemmgen.commands.targets import Sizes
 from gemmgen.ir import KernelSpec
 from gemmgen.runtime.architectures import resolve
@@ -18,12 +19,13 @@ from gemmgen.runtime.errors import UnsupportedArchitecture
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run: the result on the CPU, its errors, and what it took."""
+    """One run: the result on the CPU, its errors, what it took, and what the simulator warned of."""
 
     result: torch.Tensor
     errors: Errors
     seconds: float
     wrong: bool
+    warnings: tuple[str, ...] = ()
 
 
 def run(spec: KernelSpec, sizes: Sizes, on: str, schedule: str, seed: int) -> None:
@@ -39,7 +41,8 @@ def run(spec: KernelSpec, sizes: Sizes, on: str, schedule: str, seed: int) -> No
         f"reference  float64 on the dequantised inputs\n"
         f"error      {errors.worst_tile:.2e} in the worst 64x64 tile, at most {tolerance(spec):.0e} is rounding\n"
         f"calc_diff  {errors.calc_diff:.2e}\n"
-        f"result     {'WRONG' if outcome.wrong else 'right'}\n"
+        + "".join(f"warning    {warning}\n" for warning in outcome.warnings)
+        + f"result     {'WRONG' if outcome.wrong else 'right'}\n"
     )
     if outcome.wrong:
         raise ValueError(f"{spec.name}: the result is not the reference's; worst tile error {errors.worst_tile:.2e}")
@@ -50,22 +53,26 @@ def execute(spec: KernelSpec, sizes: Sizes, device: torch.device, schedule: str,
     operands = random_operands(spec, {"m": sizes.m, "n": sizes.n, "k": sizes.k}, seed)
     expected = reference(spec, operands)
     started = time.perf_counter()
-    result = _call(spec, operands, device, schedule, seed)
+    result, warnings = _call(spec, operands, device, schedule, seed)
     seconds = time.perf_counter() - started
     errors = compare(result, expected)
-    return Outcome(result, errors, seconds, not errors.worst_tile <= tolerance(spec))
+    return Outcome(result, errors, seconds, not errors.worst_tile <= tolerance(spec), warnings)
 
 
-def _call(spec: KernelSpec, operands: Operands, device: torch.device, schedule: str, seed: int) -> torch.Tensor:
+def _call(
+    spec: KernelSpec, operands: Operands, device: torch.device, schedule: str, seed: int
+) -> tuple[torch.Tensor, tuple[str, ...]]:
+    """The output on the CPU, and the simulator's warnings."""
     import gemmgen
 
     there = {name: _move(value, device) for name, value in operands.items()}
     simulated = gemmgen.simulate(spec.arch, schedule=schedule, seed=seed)
-    with simulated if device.type == "cpu" else contextlib.nullcontext():
+    with simulated if device.type == "cpu" else contextlib.nullcontext() as simulation:
         gemmgen.op(spec)(**there)
     result = there[spec.output.name]
     assert isinstance(result, torch.Tensor)
-    return result.cpu()
+    reports = simulation.reports if simulation else []
+    return result.cpu(), tuple(warning for report in reports for warning in report.warnings)
 
 
 def _move(value: torch.Tensor | float, device: torch.device) -> torch.Tensor | float:

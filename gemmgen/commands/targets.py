@@ -16,8 +16,11 @@ from gemmgen import catalog
 from gemmgen.commands.edit import edit
 from gemmgen.generate.operators import OPERATORS, kernels_of
 from gemmgen.ir import Arch, KernelSpec
+from gemmgen.runtime.architectures import Architecture
+from gemmgen.runtime.architectures import resolve as resolve_architecture
+from gemmgen.runtime.errors import UnsupportedArchitecture
 
-SMS = {Arch.SM90: 132}
+SMS = {Arch.SM90: 132, Arch.SM100: 148}
 """Streaming multiprocessors that the choice of a kernel assumes when no device is asked."""
 
 
@@ -30,22 +33,39 @@ class Sizes:
     k: int = 7168
 
 
-def resolve(target: str, arch: str, sizes: Sizes, assignments: Iterable[str] = ()) -> KernelSpec:
-    """The spec that a target means, with ``--set`` edits applied."""
-    return edit(_find(target, arch, sizes), assignments)
+def resolve(target: str, arch: str | None, sizes: Sizes, assignments: Iterable[str] = ()) -> KernelSpec:
+    """The spec that a target means, with ``--set`` edits applied; ``arch`` chooses among the kernels of an op."""
+    spec = edit(_find(target, architecture(arch) if arch else None, sizes), assignments)
+    if arch:
+        _check_family(spec, architecture(arch))
+    return spec
 
 
-def _find(target: str, arch: str, sizes: Sizes) -> KernelSpec:
+def chip(spec: KernelSpec, arch: str | None) -> Architecture:
+    """The exact chip to compile for: the one that was named, else the first of the spec's architecture."""
+    return architecture(arch) if arch else resolve_architecture(spec.arch)
+
+
+def _find(target: str, wanted: Architecture | None, sizes: Sizes) -> KernelSpec:
     if ".py:" in target:
         return _load_variable(*target.rsplit(":", 1))
     if target in catalog.specs():
         return catalog.specs()[target]
     if target in OPERATORS:
-        return _choose(target, architecture(arch), sizes)
+        return _choose(target, Arch(wanted.family) if wanted else _first_arch(target), sizes)
     known = [*OPERATORS, *catalog.specs()]
     close = difflib.get_close_matches(target, known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(close)}?" if close else "`gemmgen list` shows what there is"
     raise ValueError(f"target {target!r} is no catalog kernel, no op and no FILE.py:VARIABLE; {hint}")
+
+
+def _first_arch(op: str) -> Arch:
+    return next(arch for arch in Arch if kernels_of(op, arch))
+
+
+def _check_family(spec: KernelSpec, wanted: Architecture) -> None:
+    if wanted.family != spec.arch:
+        raise ValueError(f"--arch {wanted.code} is of {wanted.family}, {spec.name} is a kernel for {spec.arch}")
 
 
 def several(targets: Sequence[str], every: bool, arch: str | None) -> list[KernelSpec]:
@@ -54,24 +74,28 @@ def several(targets: Sequence[str], every: bool, arch: str | None) -> list[Kerne
         raise ValueError("name targets or say --all, one of the two; `gemmgen list` shows what there is")
     chosen = list(catalog.specs().values()) if every else [spec for name in targets for spec in _all_of(name)]
     wanted = architecture(arch) if arch else None
-    found = [spec for spec in chosen if wanted in (None, spec.arch)]
+    found = [spec for spec in chosen if wanted is None or wanted.family == spec.arch]
     if not found:
-        raise ValueError(f"no target is a kernel for {wanted}; `gemmgen list` shows what there is")
+        raise ValueError(f"no target is a kernel for {arch}; `gemmgen list` shows what there is")
     return found
 
 
 def _all_of(target: str) -> list[KernelSpec]:
     if target in OPERATORS:
         return [spec for arch in Arch for spec in kernels_of(target, arch)]
-    return [_find(target, "sm90", Sizes())]
+    return [_find(target, None, Sizes())]
 
 
-def architecture(text: str) -> Arch:
-    """The architecture by its name in specs."""
+def architecture(text: str) -> Architecture:
+    """An architecture that we have a backend for, by its name in specs or by one of its chips."""
     try:
-        return Arch(text)
-    except ValueError:
-        raise ValueError(f"--arch {text!r} has no backend; use {' or '.join(Arch)}") from None
+        found = resolve_architecture(text)
+        Arch(found.family)
+        return found
+    except (UnsupportedArchitecture, ValueError):
+        raise ValueError(
+            f"--arch {text!r} has no backend; use {' or '.join(Arch)}, or a chip of theirs such as sm_103a"
+        ) from None
 
 
 def _choose(op: str, arch: Arch, sizes: Sizes) -> KernelSpec:
