@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-KERNEL := sm90_fp8_gemm_nt_bf16_128x128
+DEMO := sm90_fp8_gemm_nt_bf16_128x128 sm100_fp8_gemm_nt_e4m3x128_e4m3x128_bf16_256x128
 
 .PHONY: demo test check generate clean
 .DEFAULT_GOAL := test
@@ -15,17 +15,19 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(INSTALLED)
+demo: $(DEMO:%=demo/%)
+
+demo/%: $(INSTALLED)
 	@mkdir -p build
-	@echo "== the plan of $(KERNEL): every number that follows from its spec"
-	@$(BIN)/gemmgen plan $(KERNEL)
+	@echo "== the plan of $*: every number that follows from its spec"
+	@$(BIN)/gemmgen plan $*
 	@echo "== compiled with NVRTC for the chip"
-	@$(BIN)/gemmgen compile $(KERNEL)
+	@$(BIN)/gemmgen compile $*
 	@echo "== run on random input and compared with the reference"
-	@$(BIN)/gemmgen run $(KERNEL) -m 192 -n 384 -k 1024
-	@$(BIN)/gemmgen emit $(KERNEL) -o build/$(KERNEL).cu
-	@$(BIN)/gemmgen emit $(KERNEL) --as json -o build/$(KERNEL).json
-	@echo "== read the CUDA in build/$(KERNEL).cu and the spec it came from in build/$(KERNEL).json"
+	@$(BIN)/gemmgen run $* -m 192 -n 384 -k 1024
+	@$(BIN)/gemmgen emit $* -o build/$*.cu
+	@$(BIN)/gemmgen emit $* --as json -o build/$*.json
+	@echo "== read the CUDA in build/$*.cu and the spec it came from in build/$*.json"
 
 test: $(INSTALLED)
 	$(BIN)/gemmgen generate --check
