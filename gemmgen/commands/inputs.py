@@ -11,12 +11,12 @@ from collections.abc import Mapping
 import torch
 
 from gemmgen.ir import BlockScale, DType, KernelSpec, Operand, Tcgen05, Wgmma, split_axis
-from gemmgen.ops.memory import SPREAD_ELEMENTS
 from gemmgen.ops.problem import TORCH_DTYPES
 from gemmgen.ops.quantise import AMAX_FLOOR, ceil_to_ue8m0, pack_fp4
 from gemmgen.ops.quantise.blocks import block_amax, spread
 from gemmgen.ops.quantise.formats import E2M1_MAX, E4M3_MAX, decode_e4m3, encode_e2m1, encode_e4m3, encode_ue4m3
 from gemmgen.ops.quantise.ue8m0 import pack_bytes, ue8m0_bytes
+from gemmgen.runtime.arguments import SPREAD_ELEMENTS
 
 LARGEST = {DType.E4M3: E4M3_MAX, DType.E5M2: 57344.0, DType.E2M1: E2M1_MAX}
 SCALES_PER_WORD = 4

@@ -11,14 +11,12 @@ import torch
 
 from gemmgen.ir import Operand, Plan
 from gemmgen.ops.problem import Tensors
+from gemmgen.runtime.arguments import SPREAD_ELEMENTS, SPREADING
 
 ALIGNMENT = 16
 """Bytes that TMA wants base addresses and row pitches to be multiples of."""
-
-SPREADING = "16u4_align16b"
-"""Element of maps that give every 4-bit number a byte of its own on the way to shared memory."""
-SPREAD_ELEMENTS, SPREAD_ALIGNMENT = 128, 32
-"""What such maps want the contiguous extent, and addresses and pitches in bytes, to be multiples of."""
+SPREAD_ALIGNMENT = 32
+"""Likewise where it spreads 4-bit numbers to a byte each."""
 
 
 def check_layouts(plan: Plan, tensors: Tensors) -> None:

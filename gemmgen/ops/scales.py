@@ -95,7 +95,7 @@ class Scales(NamedTuple):
             )
 
     def _shape_message(self, sf: torch.Tensor, wanted: tuple[int, int]) -> str:
-        four = ", four in a word" if sf.dtype == torch.int32 else ""
+        four = ", four in a word," if sf.dtype == torch.int32 else ""
         return (
             f"{self.name}: shape is {tuple(sf.shape)}; one scale per {self.gran[0]} x {self.gran[1]} elements{four} "
             f"makes {tuple(wanted)}; pass such scales, a recipe of the granularity they have, or Blocked128x4(scales) "

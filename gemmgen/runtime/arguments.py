@@ -14,6 +14,10 @@ from typing import Protocol
 from gemmgen.ir import Operand, Param, Plan, TensorMapPlan, split_axis
 
 TENSOR_MAP_BYTES = 128
+SPREADING = "16u4_align16b"
+"""Element of maps that give every 4-bit number a byte of its own on the way to shared memory."""
+SPREAD_ELEMENTS = 128
+"""Such maps read as many at a time: contiguous extents are multiples of it."""
 
 
 class Encoder(Protocol):
@@ -110,7 +114,8 @@ def tensor_map(operand: Operand, entry: TensorMapPlan, problem: Problem, output:
     if entry.element == "u8":
         dims = (-(-dims[0] // packed), dims[1])
     if 0 in dims:
-        dims, pitch, address = (16 // size, 1), 16, problem.tensors[output].address // 16 * 16
+        dims = (SPREAD_ELEMENTS if entry.element == SPREADING else 16 // size, 1)
+        pitch, address = 32, problem.tensors[output].address // 32 * 32
     if dims[1] == 1:
         pitch = -(-view.shape[operand.box.index(entry.axes[0])] * size // 16) * 16
     return encode(entry.element, address, dims, (pitch,), entry.box, (1, 1), entry.smem_swizzle)
