@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,16 @@ import pytest
 
 from gemmgen import catalog
 from gemmgen.backends import lower
+from gemmgen.backends.limits import LIMITS
+from gemmgen.commands.compile_table import parse
+from gemmgen.commands.compiling import chips, cost
+from gemmgen.commands.targets import architecture
 
 NAME = "sm90_bf16_gemm_nt_bf16_64x32"
+SM100 = "sm100_bf16_gemm_nt_bf16_128x64"
+TOP = Path(__file__).parents[2]
+TABLE_FILE = TOP / "docs" / "compile_table.md"
+TABLE = parse(TABLE_FILE.read_text())
 Command = Callable[..., Any]
 
 
@@ -22,7 +31,8 @@ def test_compile_shows_registers_spills_and_shared_memory(gemmgen: Command, exam
     assert done.out.startswith("kernel")
     assert [line[0] for line in lines[1:]] == [NAME, "first"]
     plan = lower(catalog.specs()[NAME])
-    seconds, registers, spills, shared, cubin = lines[1][1:]
+    chip, seconds, registers, spills, shared, cubin = lines[1][1:]
+    assert chip == "sm_90a"
     assert float(seconds) > 0 and 0 < int(registers) <= 255 and int(spills) == 0
     assert int(shared) == plan.shared_bytes and int(cubin) > 1000
 
@@ -42,6 +52,47 @@ def test_all_compiles_the_catalog(gemmgen: Command, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(catalog, "specs", lambda: few)
     done = gemmgen("compile", "--all", "--arch", "sm90")
     assert [line.split()[0] for line in done.out.splitlines()[1:]] == list(few)
+
+
+def test_a_chip_can_be_named(gemmgen: Command) -> None:
+    done = gemmgen("compile", SM100, "--arch", "sm_103a")
+    row = done.out.splitlines()[1].split()
+    assert done.status == 0, done.err
+    assert row[:2] == [SM100, "sm_103a"] and row[4] == "0"
+    done = gemmgen("compile", SM100, "--arch", "sm90")
+    assert done.status == 1 and "no target is a kernel for sm90" in done.err
+
+
+def test_the_table_has_every_chip_and_can_be_read_back(gemmgen: Command, tmp_path: Path) -> None:
+    path = tmp_path / "table.md"
+    done = gemmgen("compile", NAME, SM100, "--table", path)
+    assert done.status == 0, done.err
+    printed = [line.split() for line in done.out.splitlines()[1:]]
+    assert parse(path.read_text()) == {(row[0], row[1]): tuple(map(int, row[3:])) for row in printed}
+    assert [row[1] for row in printed] == ["sm_90a", "sm_100a", "sm_103a"]
+    assert "| sm_90a | 1 |" in path.read_text()
+
+
+def test_the_committed_table_is_of_the_pinned_compiler_and_of_every_kernel() -> None:
+    wanted = {(spec.name, each.code) for spec in catalog.specs().values() for each in chips(spec)}
+    assert set(TABLE) == wanted
+    pinned = re.findall(r"^nvidia-cuda-nvrtc==(.*)$", (TOP / "constraints.txt").read_text(), re.MULTILINE)
+    assert f"compiled with NVRTC {pinned[0]}:" in TABLE_FILE.read_text()
+
+
+def test_no_kernel_of_the_committed_table_spills_or_exceeds_the_chip() -> None:
+    for (kernel, _), (registers, spilled, shared, cubin) in TABLE.items():
+        limits = LIMITS[catalog.specs()[kernel].arch]
+        assert registers <= limits.registers_per_thread and spilled == 0, kernel
+        assert shared == lower(catalog.specs()[kernel]).shared_bytes <= limits.shared_per_cta and cubin > 1000, kernel
+
+
+@pytest.mark.parametrize("place", [0.0, 0.3, 0.5, 0.75, 0.99])
+def test_rows_of_the_committed_table_are_still_true(place: float) -> None:
+    """Whatever changes kernels makes the table stale; five rows of it are compiled again."""
+    (kernel, chip), costs = list(TABLE.items())[int(place * len(TABLE))]
+    row, _ = cost(catalog.specs()[kernel], architecture(chip))
+    assert tuple(row[3:]) == costs, "run `gemmgen compile --all --table docs/compile_table.md`"
 
 
 def test_an_op_name_means_all_its_kernels(gemmgen: Command, monkeypatch: pytest.MonkeyPatch) -> None:
