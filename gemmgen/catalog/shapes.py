@@ -14,7 +14,7 @@ FP8_SHAPES = (
     Shape(128, 32),
     Shape(128, 64),
     Shape(128, 128, unroll=8, staging=4),
-    Shape(128, 144, unroll=8),
+    Shape(128, 144),
     Shape(128, 176),
     Shape(128, 192, staging=3),
     Shape(128, 256, width=128),

@@ -34,10 +34,12 @@ DEVICE float2 load_columns(const T* from, u32 n, u32 end) {
   return make_float2(load(from, n, end), load(from, n + 1, end));
 }
 
-// Columns n and n + 1 of row m of a matrix with `stride` elements between rows.
+// Columns n and n + 1 of row m of a matrix with `stride` elements between rows. Past the edge the last row and column
+// are read again: what comes of them is never stored.
 template <class T>
 DEVICE float2 load_row(const T* from, u64 stride, u32 m, u32 n, u32 rows, u32 cols) {
-  return m < rows ? load_columns(from + m * stride, n, cols) : both(0.0f);
+  const T* row = from + (m < rows ? m : rows - 1) * stride;
+  return make_float2(widen(row[n < cols ? n : cols - 1]), widen(row[n + 1 < cols ? n + 1 : cols - 1]));
 }
 
 }  // namespace gemmgen
