@@ -18,6 +18,13 @@ NAMES = (
     "sm90_bf16_gemm_nt_bf16_192x176",
     "sm90_bf16_gemm_nt_bf16_256x128_c12",
     "sm90_bf16_gemm_tn_f32_c_128x128",
+    "sm100_bf16_gemm_nn_bf16_256x256",
+    "sm100_bf16_gemm_nt_bf16_c_direct_128x128",
+    "sm100_fp8_gemm_nt_e4m3x128_e4m3x128_bf16_128x16",
+    "sm100_fp8_gemm_nt_e4m3x128_e4m3x128_bf16_256x224",
+    "sm100_fp8_fp4_gemm_nt_e4m3x128_e2m1x32_bf16_128x128",
+    "sm100_mxfp4_gemm_nt_bf16_128x64",
+    "sm100_nvfp4_gemm_nt_bf16_256x256",
 )
 
 
