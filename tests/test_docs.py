@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+from gemmgen import catalog
 from gemmgen.cli import app
+from gemmgen.generate.operators import OPERATORS, kernels_of
+from gemmgen.ir import Arch
 
 TOP = Path(__file__).parents[1]
 DOCUMENTS = sorted([*TOP.glob("*.md"), *(TOP / "docs").glob("*.md")])
@@ -81,3 +84,23 @@ def test_what_the_readme_says_of_the_h100_is_what_was_measured() -> None:
     assert {(row["kind"], row["c"]) for row in rows} == {(kind, c) for kind in ("fp8", "bf16") for c in (False, True)}
     assert max(row["worst_tile"] for row in rows) < 3e-3
     assert all(row["sentinels_intact"] for row in rows)
+
+
+def test_the_kernels_that_agreed_on_the_h100_are_those_that_are_shipped() -> None:
+    result = json.loads((TOP / "benchmarks" / "results" / "agreement_h100.json").read_text())
+    shipped = {name for name, spec in catalog.specs().items() if spec.arch == "sm90"}
+    assert {row["kernel"] for row in result["rows"]} == shipped and len(shipped) == result["kernels"]
+    assert result["disagree"] == 0 and not any(row["unequal"] or row["wrong"] for row in result["rows"])
+    assert f"all {len(shipped)} shipped sm90 kernels" in (TOP / "README.md").read_text()
+
+
+def test_the_readme_has_every_op_and_says_where_it_runs() -> None:
+    table = re.findall(r"^\| `(\w+?)(?:\{([\w,]+)\})?` \|(.*?)\|(.*?)\|", (TOP / "README.md").read_text(), re.MULTILINE)
+    rows = {
+        stem + tail: {arch for arch, cell in (("sm90", sm90), ("sm100", sm100)) if cell.strip() == "yes"}
+        for stem, tails, sm90, sm100 in table
+        for tail in (tails.split(",") if tails else [""])
+    }
+    kernels = {op: {str(arch) for arch in Arch if kernels_of(op, arch)} for op in OPERATORS}
+    assert set(rows) == set(kernels)
+    assert all(kernels[op] <= archs for op, archs in rows.items())
