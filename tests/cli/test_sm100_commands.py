@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from gemmgen.commands import checking, inputs, reference
 from gemmgen.ir import DType, KernelSpec, Operand
 
 Command = Callable[..., Any]
+EXAMPLES = Path(__file__).parents[2] / "examples"
 Factor, Product, PairShape = catalog.Factor, catalog.Product, catalog.PairShape
 NARROW = PairShape(32)
 E5M2 = Product(Factor(DType.E5M2, 32), Factor(DType.E4M3, 128))
@@ -92,6 +94,14 @@ def test_run_says_right_for_every_kind_of_product(gemmgen: Command, op: str, k: 
 def test_an_op_without_kernels_for_hopper_needs_no_arch(gemmgen: Command) -> None:
     assert gemmgen("plan", "nvfp4_gemm_nt", "-m", 64, "-n", 64).out.startswith("sm100_nvfp4_gemm_nt_bf16_")
     assert "there is no kernel for sm90" in gemmgen("plan", "nvfp4_gemm_nt", "--arch", "sm90").err
+
+
+def test_the_example_for_blackwell_is_right(gemmgen: Command) -> None:
+    target = f"{EXAMPLES / 'blackwell_spec.py'}:nvfp4"
+    done = gemmgen("run", target, "-m", 140, "-n", 136, "-k", 544, "--on", "sim", "--schedule", "starve")
+    assert done.status == 0, done.out + done.err
+    assert "warning" not in done.out
+    assert "launch_control" in gemmgen("plan", target).out
 
 
 def test_check_of_a_block_scaled_kernel(gemmgen: Command) -> None:
