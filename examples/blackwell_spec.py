@@ -1,4 +1,4 @@
-"""D = alpha * (A * sfa) @ (B * sfb)^T + bias in bf16, of NVFP4 factors, for datacenter Blackwell, with launch control."""
+"""D = alpha * (A * sfa) @ (B * sfb)^T + bias in bf16: NVFP4 factors on datacenter Blackwell, with launch control."""
 
 from gemmgen import (
     Arch,
