@@ -39,6 +39,7 @@ class Shadow:
         self.lane = np.full(words, -1, np.int8)
         self.generic = np.zeros(words, np.bool_)
         self.read = np.zeros((warps, words), np.int32)
+        self.read_lane = np.full(words, -1, np.int8)  # the last lane that read, of whichever warp
 
     # generic proxy
 
@@ -51,6 +52,19 @@ class Shadow:
         if same.any():
             self._check_lanes(warp, words, same & (self.lane[words] != lanes) & (self.lane[words] >= 0))
         self.read[warp.number][words] = warp.epoch
+        self.read_lane[words] = lanes
+
+    def _check_read_lanes(self, warp: Actor, words: Array, lanes: Array) -> None:
+        """Lanes overwrite what other lanes of their warp read since the last warp synchronisation."""
+        read, reader = self.read[warp.number][words], self.read_lane[words]
+        crossed = (read >= warp.lane_epoch) & (read != NEVER) & (read > 0) & (reader != lanes) & (reader >= 0)
+        if crossed.any():
+            word = self._first(words, crossed)
+            text = (
+                f"{self.names.shared(word * 4)}: one lane overwrites what lane {int(self.read_lane[word])} of the same "
+                "warp read, with no warp synchronisation between (bar.warp.sync, bar.sync or a barrier wait)"
+            )
+            self._lane_race(warp, int(self.read[warp.number][word]), text)
 
     def _check_lanes(self, warp: Actor, words: Array, crossed: Array) -> None:
         """Lanes read what other lanes of their warp wrote since the last warp synchronisation."""
@@ -69,6 +83,8 @@ class Shadow:
             self._check_waited(warp, words, lanes)
         if whole:
             self._check_overwrite("writes", words, warp.clock[0])
+            if not np.any(np.asarray(lanes) < 0):
+                self._check_read_lanes(warp, words, lanes)
         self.writer[words] = warp.number
         self.written[words] = warp.epoch
         self.lane[words] = lanes if whole else SOME_LANES

@@ -17,7 +17,7 @@ from .memory_ops import active_lanes, address_call
 from .registry import CONTROL, SYNC, Bind, Call, Mods, instruction
 from .shadow import EVERY_LANE
 from .tcgen05_pipe import Tensor, check_group, commit, describe, tensor_of
-from .tmem import COLUMNS, MINIMUM, split_address
+from .tmem import COLUMNS, MINIMUM, Region, split_address
 from .types import Array, Instr, Mask
 from .warp import YIELD, Wait
 
@@ -132,12 +132,23 @@ def dealloc(instr: Instr) -> Bind:
             if lane:
                 raise Fault(f"tcgen05.dealloc of address {int(address[0]):#x}, which names lane {lane}")
             tensor.memory.release(column, int(count[0]), warp)
+            if group == 2:
+                _check_peer(warp, Region(column, column + int(count[0])))
             warp.effects += 1
             tensor.wake()
 
         return call
 
     return bind
+
+
+def _check_peer(warp: Warp, region: Region) -> None:
+    """A pair's columns go together: the other CTA must be done with its own, and use them no more."""
+    peer = warp.cta.cluster.ctas[warp.cta.rank ^ 1]
+    if not peer.exited:
+        memory = tensor_of(peer).memory
+        memory.check_unused(region, warp)
+        memory.freed_by_peer.append(region)
 
 
 @instruction("tcgen05.relinquish_alloc_permit", kind=SYNC)

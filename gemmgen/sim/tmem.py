@@ -80,6 +80,7 @@ class TensorMemory:
         self.last_pipe = -1
         self.settled: dict[tuple[Region, str], int] = {}
         self.touched = np.zeros((len(components), COLUMNS), np.int32)  # in the user's plain clock, for dealloc
+        self.freed_by_peer: list[Region] = []
 
     # allocation
 
@@ -96,6 +97,7 @@ class TensorMemory:
 
     def _take(self, allocation: Allocation) -> None:
         self.allocations.append(allocation)
+        self.freed_by_peer.clear()
         self.changes += 1
         columns = slice(allocation.start, allocation.start + allocation.columns)
         self.data[:, columns] = POISON_WORD
@@ -111,10 +113,10 @@ class TensorMemory:
                 f"tcgen05.dealloc of {columns} TMEM columns at {start}; allocated are "
                 + (", ".join(f"{a.columns} at {a.start}" for a in self.allocations) or "none")
             )
-        self._check_unused(Region(start, start + columns), warp)
+        self.check_unused(Region(start, start + columns), warp)
         self.allocations.remove(found)
 
-    def _check_unused(self, region: Region, warp: Warp) -> None:
+    def check_unused(self, region: Region, warp: Warp) -> None:
         last = self.touched[:, region.start : region.stop].max(axis=1)
         place = self.place(region)
         for row, epoch in enumerate(last.tolist()):
@@ -189,6 +191,11 @@ class TensorMemory:
 
     def touch(self, region: Region, row: int, epoch: int) -> None:
         """A use in the plain clock: an epoch of the warp, or a serial of the pipe."""
+        if any(freed.start < region.stop and region.start < freed.stop for freed in self.freed_by_peer):
+            raise Fault(
+                f"{self.place(region)} of CTA {self.cta.position} are used after the other CTA of the pair freed them; "
+                "no barrier of the cluster stands between"
+            )
         self.touched[row, region.start : region.stop] = epoch
 
     def _check_written(self, region: Region, user: User, verb: str) -> None:
