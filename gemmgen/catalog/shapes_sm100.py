@@ -7,7 +7,10 @@ from gemmgen.catalog.dense_sm100 import PairShape
 NARROW_SHAPES = (PairShape(16), PairShape(32), PairShape(64))
 """For outputs of few columns, or few tiles; B must be k-contiguous to be cut this fine."""
 
-BF16_SHAPES_SM100 = (*NARROW_SHAPES, PairShape(128), PairShape(128, ctas=2), PairShape(256, ctas=2))
+LOW_SHAPES = (PairShape(16, swap=True), PairShape(32, swap=True), PairShape(64, swap=True))
+"""For outputs of few rows, as decoding has them: columns of the output are on the lanes."""
+
+BF16_SHAPES_SM100 = (*LOW_SHAPES, *NARROW_SHAPES, PairShape(128), PairShape(128, ctas=2), PairShape(256, ctas=2))
 """For A [m, k] times B [n, k] into bf16 without C: 256 columns leave room for two accumulators."""
 
 SCALED_SHAPES_SM100 = (*BF16_SHAPES_SM100[:-1], PairShape(224, ctas=2), PairShape(256, ctas=2))

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from gemmgen.catalog import PairShape
 
-ROWS = 32
-"""Columns that a tile's rows are worth, which are loaded however narrow it is."""
+ROWS = 64
+"""Columns that loading a tile's 128 rows is worth, which is done however narrow it is."""
 STORE = 4
 """K blocks that the store of a tile takes."""
 COLUMNS_FOR_TWO = {False: 256, True: 224}

@@ -40,6 +40,6 @@ def mxfp4_gemm_nt(
         DeviceError: tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.
         CaptureError: the first call with these shapes is inside CUDA graph capture; warm it up before.
 
-    Source: 8 kernels in this package as kernels/sm100/sm100_mxfp4_gemm_nt_*.cu, each beside its spec (.json).
+    Source: 11 kernels in this package as kernels/sm100/sm100_mxfp4_gemm_nt_*.cu, each beside its spec (.json).
     """
     return ops.mxfp4_gemm_nt(a, b, d, c, out_dtype=out_dtype)

@@ -12,7 +12,7 @@ SPECS = {name: spec for name, spec in catalog.specs().items() if spec.arch == Ar
 FACTORS = r"_(e4m3|e2m1)x(\d+)_(e4m3|e2m1)x(\d+)"
 NAME = re.compile(
     rf"sm100_(bf16_gemm|mxfp4_gemm|nvfp4_gemm|(?:fp8|fp8_fp4)_gemm)_(nt|nn|tn|tt)(?:{FACTORS})?"
-    r"_(bf16|f32)(_c)?(_direct)?_(\d+)x(\d+)"
+    r"_(bf16|f32)(_c)?(_direct)?_(\d+)x(\d+)(_swap)?"
 )
 
 
@@ -24,11 +24,13 @@ def facts(spec: KernelSpec) -> tuple[str, ...]:
 
 def test_every_name_says_what_its_spec_is() -> None:
     for name, spec in SPECS.items():
-        op, layout, a, span_a, b, span_b, d, residual, direct, rows, columns = facts(spec)
+        op, layout, a, span_a, b, span_b, d, residual, direct, rows, columns, swap = facts(spec)
         assert spec.name == name
         assert spec.operand("a").inner == ("k" if layout[0] == "n" else "m")
         assert spec.operand("b").inner == ("k" if layout[1] == "t" else "n")
-        assert (spec.tile.m * spec.cluster.m, spec.tile.n) == (int(rows), int(columns))
+        assert (spec.tile.m * spec.cluster.m, spec.tile.n * spec.cluster.n) == (int(rows), int(columns))
+        body = spec.math.body
+        assert isinstance(body, Tcgen05) and body.swap_ab == bool(swap) == (spec.tile.m < 128)
         assert spec.output.dtype == d
         assert any(isinstance(step, Residual) for step in spec.epilogue) == bool(residual)
         last = spec.epilogue[-1]
@@ -70,6 +72,14 @@ def test_the_forms_that_inference_calls_ship() -> None:
     assert {("e4m3", x, "e2m1", "32") for x in ("32", "128")} <= pairs
     assert {("e2m1", "32", "e4m3", x) for x in ("32", "128")} <= pairs
     for op in ("bf16_gemm", "fp8_gemm", "mxfp4_gemm", "nvfp4_gemm"):
-        tiles = {each[9:] for each in map(facts, SPECS.values()) if each[0] == op}
-        assert {("128", "16"), ("128", "32"), ("128", "128"), ("256", "128"), ("256", "256")} <= tiles
+        tiles = {each[9:11] for each in map(facts, SPECS.values()) if each[0] == op}
+        assert {
+            ("16", "128"),
+            ("64", "128"),
+            ("128", "16"),
+            ("128", "32"),
+            ("128", "128"),
+            ("256", "128"),
+            ("256", "256"),
+        } <= tiles
         assert any(each[0] == op and each[8] for each in map(facts, SPECS.values())), f"{op} has no direct store"
