@@ -9,7 +9,20 @@ from collections.abc import Mapping
 
 import torch
 
-from gemmgen.ir import Bias, Cast, DType, KernelSpec, Operand, Residual, Scale, Wgmma, split_axis
+from gemmgen.ir import (
+    Bias,
+    BlockScale,
+    Cast,
+    DType,
+    KernelSpec,
+    Operand,
+    Residual,
+    Scale,
+    Store,
+    Tcgen05,
+    Wgmma,
+    split_axis,
+)
 
 Tensors = Mapping[str, torch.Tensor]
 FP32_EPSILON = 2.0**-23
@@ -24,6 +37,8 @@ def decode(tensor: torch.Tensor) -> torch.Tensor:
     """The float64 numbers that a tensor's bits stand for."""
     if tensor.dtype == torch.float8_e4m3fn:
         return _e4m3_values().to(tensor.device)[tensor.view(torch.uint8).long()]
+    if tensor.dtype == torch.float8_e5m2:
+        return _e5m2_values().to(tensor.device)[tensor.view(torch.uint8).long()]
     if tensor.dtype == torch.bfloat16:
         bits = tensor.contiguous().view(torch.int16).int() << 16
         return bits.view(torch.float32).double()
@@ -47,13 +62,63 @@ def _e4m3_values() -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
+def _e5m2_values() -> torch.Tensor:
+    """All 256 codes: the upper half of an fp16 number, so bias 15, with infinities and NaN in the last exponent."""
+    values = []
+    for code in range(256):
+        sign = -1.0 if code & 0x80 else 1.0
+        exponent, mantissa = code >> 2 & 31, code & 3
+        if exponent == 31:
+            values.append(float("nan") if mantissa else sign * float("inf"))
+        elif exponent == 0:
+            values.append(sign * mantissa * 2.0**-16)
+        else:
+            values.append(sign * (1 + mantissa / 4) * 2.0 ** (exponent - 15))
+    return torch.tensor(values, dtype=torch.float64)
+
+
+E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+"""The magnitudes of 4-bit numbers; bit 3 is the sign."""
+
+
+def decode_operand(tensor: torch.Tensor, operand: Operand) -> torch.Tensor:
+    """The float64 numbers of an operand whose element type torch does not know; words of scales become bytes of k."""
+    if operand.dtype == DType.E2M1:
+        return _pairs(tensor, operand.box.index(operand.inner))
+    if operand.dtype in (DType.UE8M0X4, DType.UE4M3X4):
+        return _scale_bytes(tensor, operand)
+    return decode(tensor)
+
+
+def _pairs(tensor: torch.Tensor, dimension: int) -> torch.Tensor:
+    """Two 4-bit numbers a byte along one dimension, the even one in the low half."""
+    values = torch.tensor([*E2M1, *(-value for value in E2M1)], dtype=torch.float64, device=tensor.device)
+    codes = tensor.view(torch.uint8).long()
+    halves = torch.stack((codes & 15, codes >> 4), dim=dimension + 1)
+    return values[halves.flatten(dimension, dimension + 1)]
+
+
+def _scale_bytes(words: torch.Tensor, operand: Operand) -> torch.Tensor:
+    """[rows, words of k] to [rows, 4 scales a word], the lowest k in the low byte."""
+    codes = torch.stack([words.long() >> 8 * byte & 255 for byte in range(4)], dim=-1).flatten(1)
+    if operand.dtype == DType.UE4M3X4:
+        return _e4m3_values().to(words.device)[codes]
+    return torch.where(codes == 255, torch.nan, torch.pow(2.0, codes.double() - 127))
+
+
 def spread(scales: torch.Tensor, operand: Operand, sizes: Mapping[str, int]) -> torch.Tensor:
-    """Block scales repeated to one value per element: ``"k/128"`` covers 128 of k, the last block what is left."""
+    """Block scales repeated to one value per element: ``"k/128"`` covers 128 of k, the last block what is left.
+
+    A word of four scales covers ``k / divisor``, so each scale a quarter of the divisor.
+    """
+    packed = 4 if operand.dtype in (DType.UE8M0X4, DType.UE4M3X4) else 1
+    scales = decode_operand(scales, operand)
     for dimension, axis in enumerate(operand.box):
         name, divisor = split_axis(axis)
-        index = torch.arange(sizes[name], device=scales.device) // divisor
+        each = divisor // packed if name == "k" else divisor
+        index = torch.arange(sizes[name], device=scales.device) // each
         scales = scales.index_select(dimension, index)
-    return decode(scales)
+    return scales
 
 
 # ------------------------------------------------------------------------------------------------------- pipeline
@@ -64,16 +129,20 @@ def sizes_of(spec: KernelSpec, tensors: Tensors) -> dict[str, int]:
     body = _body(spec)
     sizes: dict[str, int] = {}
     for name in (body.a, body.b):
-        sizes.update(zip(spec.operand(name).box, tensors[name].shape, strict=True))
+        operand = spec.operand(name)
+        for axis, size in zip(operand.box, tensors[name].shape, strict=True):
+            sizes[axis] = size * (operand.dtype.packed if axis == operand.inner else 1)
     return sizes
 
 
 def factors(spec: KernelSpec, tensors: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
     """A [m, k] and B [n, k] after dequantisation."""
     body, sizes = _body(spec), sizes_of(spec, tensors)
-    a, b = (_oriented(spec.operand(name), decode(tensors[name])) for name in (body.a, body.b))
-    if body.promote is not None:
-        sfa, sfb = (spec.operand(name) for name in (body.promote.a, body.promote.b))
+    a, b = (
+        _oriented(spec.operand(name), decode_operand(tensors[name], spec.operand(name))) for name in body.operands[:2]
+    )
+    if (scales := _scales(body)) is not None:
+        sfa, sfb = (spec.operand(name) for name in (scales.a, scales.b))
         a = a * _oriented(sfa, spread(tensors[sfa.name], sfa, sizes))
         b = b * _oriented(sfb, spread(tensors[sfb.name], sfb, sizes))
     return a, b
@@ -88,22 +157,28 @@ def evaluate(spec: KernelSpec, tensors: Tensors, scalars: Mapping[str, float] | 
 def tolerance(spec: KernelSpec, tensors: Tensors, scalars: Mapping[str, float] | None = None) -> torch.Tensor:
     """Per element, how far a correct kernel may be off: rounding of the output, and of fp32 sums over k."""
     a, b = factors(spec, tensors)
-    magnitudes = {name: tensor.abs() if tensor.is_floating_point() else tensor for name, tensor in _decoded(tensors)}
+    magnitudes = {name: decode(tensors[name]).abs() for name in _added(spec) if name in tensors}
     size = _epilogue(spec, a.abs() @ b.abs().T, magnitudes, {k: abs(v) for k, v in (scalars or {}).items()})
     exact = evaluate(spec, tensors, scalars).abs()
     steps = sizes_of(spec, tensors)["k"] / 16 + 8
-    coarse = 2.0**-13 if _body(spec).promote else FP32_EPSILON * steps  # fp8 tensor cores keep 13 bits between K blocks
+    promoted = isinstance(_body(spec), Wgmma) and _scales(_body(spec)) is not None
+    coarse = 2.0**-13 if promoted else FP32_EPSILON * steps  # Hopper's fp8 tensor cores keep 13 bits between K blocks
     return exact * ROUNDING[spec.output.dtype] + size * coarse + 1e-30
 
 
-def _decoded(tensors: Tensors) -> list[tuple[str, torch.Tensor]]:
-    return [(name, decode(tensor)) for name, tensor in tensors.items()]
+def _added(spec: KernelSpec) -> set[str]:
+    """Operands that the epilogue reads."""
+    return {name for step in spec.epilogue if not isinstance(step, Store) for name in step.operands}
 
 
-def _body(spec: KernelSpec) -> Wgmma:
+def _body(spec: KernelSpec) -> Wgmma | Tcgen05:
     body = spec.math.body
-    assert isinstance(body, Wgmma)
+    assert isinstance(body, Wgmma | Tcgen05)
     return body
+
+
+def _scales(body: Wgmma | Tcgen05) -> BlockScale | None:
+    return body.promote if isinstance(body, Wgmma) else body.scales
 
 
 def _oriented(operand: Operand, values: torch.Tensor) -> torch.Tensor:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from gemmgen import sim
 from gemmgen.ir import Plan
 
-from .edit import waits
 from .kernels import Subject, Timing, WrongResult, subject
-from .ptx_text import Statement, address_constant, replace, statements
+from .ptx_text import Statement, replace, statements
+from .sm100_parts import constant
 
 KINDS = (
     ("mbarrier wait", ("mbarrier.try_wait",)),
@@ -28,7 +28,18 @@ KINDS = (
     ("wgmma fence", ("wgmma.fence",)),
     ("wgmma commit", ("wgmma.commit_group",)),
     ("wgmma wait", ("wgmma.wait_group",)),
-    ("tensor load", ("cp.async.bulk.tensor.2d.shared",)),
+    ("tcgen05.mma", ("tcgen05.mma",)),
+    ("tcgen05.cp", ("tcgen05.cp",)),
+    ("tcgen05.commit", ("tcgen05.commit",)),
+    ("tcgen05.ld", ("tcgen05.ld",)),
+    ("tcgen05.wait::ld", ("tcgen05.wait::ld",)),
+    ("tcgen05.fence::before", ("tcgen05.fence::before",)),
+    ("tcgen05.fence::after", ("tcgen05.fence::after",)),
+    ("tcgen05.alloc", ("tcgen05.alloc",)),
+    ("tcgen05.relinquish", ("tcgen05.relinquish",)),
+    ("tcgen05.dealloc", ("tcgen05.dealloc",)),
+    ("mapa", ("mapa",)),
+    ("tensor load", ("cp.async.bulk.tensor.2d.shared", "cp.async.bulk.tensor.2d.cta_group::2.shared")),
     ("cp.async", ("cp.async.ca",)),
     ("cp.async arrive", ("cp.async.mbarrier.arrive",)),
     ("stmatrix", ("stmatrix",)),
@@ -38,6 +49,15 @@ KINDS = (
     ("bulk wait", ("cp.async.bulk.wait_group",)),
 )
 """Rows of the score table and the opcodes they stand for. setmaxnreg is left out: registers are not simulated."""
+
+BARRIER_OPERANDS = {
+    "mbarrier.try_wait": 1,
+    "mbarrier.init": 0,
+    "mbarrier.arrive": 1,
+    "tcgen05.commit": 0,
+    "mapa": 1,
+}
+"""Where each has its barrier's address."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +95,12 @@ def deletions(subject: Subject) -> Iterator[Deletion]:
 
 
 def _barrier(text: str, plan: Plan, statement: Statement) -> str:
-    ring = plan.mainloop
-    if statement.opcode.startswith("mbarrier.try_wait"):
-        side = "full" if statement in waits(text, plan, "full") else "empty"
-        return f" on {ring.name}.{side}"
-    if statement.opcode.startswith("mbarrier.init"):
-        array, slot = divmod((address_constant(text, statement, 0) - ring.full) // 8, ring.slots)
-        return f" of {ring.name}.{('full', 'empty')[array]}[{slot}]"
+    operand = next((place for opcode, place in BARRIER_OPERANDS.items() if statement.opcode.startswith(opcode)), None)
+    address = None if operand is None else constant(text, statement, operand)
+    for name, first, slots in plan.barriers:
+        if address is not None and first <= address < first + 8 * slots:
+            slot = f"[{(address - first) // 8}]" if statement.opcode.startswith("mbarrier.init") else ""
+            return f" {'of' if slot else 'on'} {name}{slot}"
     return ""
 
 

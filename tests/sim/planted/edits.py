@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from . import barrier_edits, copy_edits, matrix_edits
+from . import barrier_edits, copy_edits, matrix_edits, sm100_barrier_edits, sm100_product_edits
 from .edit import EDITS, Edit
 
-__all__ = ["EDITS", "Edit", "barrier_edits", "copy_edits", "matrix_edits"]
+__all__ = [
+    "EDITS",
+    "Edit",
+    "barrier_edits",
+    "copy_edits",
+    "matrix_edits",
+    "sm100_barrier_edits",
+    "sm100_product_edits",
+]

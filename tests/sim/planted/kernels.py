@@ -13,8 +13,9 @@ import reference
 import torch
 
 from gemmgen import sim
-from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt
-from gemmgen.ir import DType, KernelSpec, Operand, Plan, split_axis
+from gemmgen.catalog import Shape, bf16_gemm, dense_sm100, fp8_gemm_nt
+from gemmgen.catalog.dense_sm100 import Factor, PairShape, scaled_gemm_nt
+from gemmgen.ir import DType, KernelSpec, Plan
 from gemmgen.ops.block import whole_block
 from gemmgen.ops.dispatch import encoder
 from gemmgen.ops.kernels import Kernel, kernel_of
@@ -24,7 +25,7 @@ from gemmgen.runtime.compiler import cached_ptx
 from gemmgen.runtime.sim_target import SimKernel, SimTarget
 from gemmgen.runtime.simulation import Simulation
 
-TORCH_TYPES = {DType.E4M3: torch.float8_e4m3fn, DType.BF16: torch.bfloat16, DType.F32: torch.float32}
+from .inputs import exact, laid_out
 
 Timing = tuple[str, int]
 """A schedule and its seed."""
@@ -64,7 +65,7 @@ class Subject:
 
     @cached_property
     def inputs(self) -> dict[str, torch.Tensor]:
-        return {each.name: _exact(each, self.sizes) for each in self.spec.operands if each != self.spec.output}
+        return {each.name: exact(each, self.sizes) for each in self.spec.operands if each != self.spec.output}
 
     @cached_property
     def expected(self) -> torch.Tensor:
@@ -78,7 +79,7 @@ class Subject:
     def run(self, module: sim.Module, timing: Timing) -> sim.Report:
         """Run under one timing; raises ``SimulationError`` or ``WrongResult``."""
         target = SimTarget(Simulation(resolve(self.kernel.text.arch), *timing, sms=self.sms))
-        output = _laid_out(torch.full((self.m, self.n), float("nan"), dtype=self.expected.dtype), self.spec.output)
+        output = self._poisoned()
         tensors = {**self.inputs, self.spec.output.name: output}
         views = {
             name: TensorView(target.address(each, name), tuple(each.shape), each.stride())
@@ -98,31 +99,19 @@ class Subject:
             warnings = self.run(module, timing).warnings
             assert not warnings, f"{self.spec.name} under {timing}: {warnings}"
 
+    def _poisoned(self) -> torch.Tensor:
+        """An output of NaN with NaN around it: behind every row and below the last one."""
+        values = torch.full((self.m + 1, self.n), float("nan"), dtype=self.expected.dtype)
+        return laid_out(values, self.spec.output, extra=16)[: self.m]
+
     def _judge(self, output: torch.Tensor) -> None:
         wrong = (output != self.expected).sum().item()
         if wrong:
             raise WrongResult(f"{wrong} of {output.numel()} elements differ from the exact result")
-
-
-def _exact(operand: Operand, sizes: dict[str, int]) -> torch.Tensor:
-    """Integers from -4 to 4, or scales that are powers of two; every row and column its own."""
-    generator = torch.Generator().manual_seed(sum(map(ord, operand.name)))
-    shape = [-(-sizes[name] // divisor) for name, divisor in map(split_axis, operand.box)]
-    if operand.dtype == DType.F32 and any("/" in axis for axis in operand.box):
-        values = 2.0 ** torch.randint(-1, 2, shape, generator=generator)
-    else:
-        values = torch.randint(-4, 5, shape, generator=generator).float()
-    return _laid_out(values.to(TORCH_TYPES[operand.dtype]), operand)
-
-
-def _laid_out(values: torch.Tensor, operand: Operand) -> torch.Tensor:
-    """In the operand's memory order, with the pitch that TMA asks for: whole 16 bytes."""
-    inner = operand.box.index(operand.inner)
-    step = 16 // values.element_size()
-    rows, pitch = values.shape[1 - inner], -(-values.shape[inner] // step) * step
-    view = torch.zeros(rows, pitch, dtype=values.dtype)[:, : values.shape[inner]]
-    view = view if inner == 1 else view.T
-    return view.copy_(values)
+        whole = torch.empty(0, dtype=output.dtype).set_(output.untyped_storage())
+        beyond = (~whole.isnan()).sum().item() - output.numel()
+        if beyond:
+            raise WrongResult(f"{beyond} elements outside the output are written")
 
 
 @cache
@@ -133,6 +122,9 @@ def subject(name: str) -> Subject:
 
 _TWO_SLOTS = Shape(128, 128, slots=2, unroll=1)
 _SMALL = Shape(64, 64, groups=1, slots=3, unroll=1)
+
+_COARSE, _FINE = Factor(DType.E4M3, 128), Factor(DType.E4M3, 32)
+_FP4, _NVFP4 = Factor(DType.E2M1, 32), Factor(DType.E2M1, 16)
 
 _SUBJECTS = {
     # 2 tiles on one CTA, 3 K blocks each in a ring of 2: slots and phases go round, staging buffers are used again
@@ -148,6 +140,20 @@ _SUBJECTS = {
     # two atoms along m and along n: the descriptor's leading offset counts
     "bf16_tn": Subject(bf16_gemm("tn", Shape(64, 128, groups=1, slots=2, unroll=1), d=DType.F32), m=64, n=256, k=192),
     "bf16_direct": Subject(bf16_gemm("tt", _SMALL, direct_store=True), m=72, n=65, k=128),
+    # datacenter Blackwell: 4 tiles on one CTA, 4 K blocks each (the last of 32): every ring goes round. A word of A's
+    # scales serves 4 K blocks, one of B's a single one
+    "sm100_fp8": Subject(scaled_gemm_nt(_COARSE, _FINE, PairShape(32, slots=4)), m=129, n=40, k=416),
+    # a pair of CTAs that multiply together, as above
+    "sm100_pair": Subject(scaled_gemm_nt(_COARSE, _FINE, PairShape(32, 2, slots=4)), m=257, n=40, k=416, sms=2),
+    # two words of scales per product step and row
+    "sm100_nvfp4": Subject(
+        scaled_gemm_nt(_NVFP4, _NVFP4, PairShape(64, 2, slots=2), scale=DType.UE4M3X4), m=257, n=72, k=544, sms=2
+    ),
+    # a factor that is packed in global memory and takes a byte an element in shared memory; more slots of data than of
+    # scales
+    "sm100_mixed": Subject(scaled_gemm_nt(_FINE, _FP4, PairShape(32, slots=6)), m=128, n=72, k=512),
+    # both factors lie transposed; two atoms along m and n: the leading offset counts
+    "sm100_bf16_tn": Subject(dense_sm100.bf16_gemm("tn", PairShape(128, slots=2), DType.F32), m=129, n=136, k=160),
 }
 
 
