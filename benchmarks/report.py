@@ -59,6 +59,7 @@ def dense() -> list[str]:
         f"the same kind of card ({load('peers_h100.json')['what']}).",
         "",
     ]
+    lines += [result["note"], ""] if "note" in result else []
     for kind in ("fp8", "bf16"):
         rows = [row for row in result["rows"] if row["kind"] == kind]
         lines += summary(kind, rows, peer) + table(kind, rows, peer)
