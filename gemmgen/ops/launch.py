@@ -76,7 +76,7 @@ def metadata(slots: Slots) -> tuple[Any, ...]:
 def _metadata(slots: Slots, addresses: list[int]) -> tuple[Any, ...]:
     return tuple(
         [
-            (tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device(), address & 15)
+            (tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device(), address & 31)
             for tensor, address in zip(slots, addresses, strict=True)
         ]
     )

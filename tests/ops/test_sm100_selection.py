@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+import torch
 from sm100_problems import fp4, fp8
 
 import gemmgen
@@ -13,9 +14,15 @@ from gemmgen.backends import lower
 from gemmgen.catalog import FP8, FP8_FP4, LAYOUTS, MXFP4, NVFP4, Factor, PairShape, Product
 from gemmgen.ir import DType, KernelSpec
 from gemmgen.ops import choice_sm100, dense_sm100
-from gemmgen.ops.dispatch import Choice
+from gemmgen.ops.block import block_builder, whole_block
+from gemmgen.ops.dispatch import Choice, encoder
+from gemmgen.ops.launch import metadata
 from gemmgen.ops.selection import OPERATORS, PRODUCTS, spec_for
+from gemmgen.runtime.architectures import resolve
+from gemmgen.runtime.arguments import Problem, TensorView, expected_shape
 from gemmgen.runtime.errors import UnsupportedArchitecture
+from gemmgen.runtime.sim_target import SimTarget
+from gemmgen.runtime.simulation import Simulation
 
 SPECS = catalog.specs()
 SIZES = tuple(itertools.product((1, 128, 129, 4096), (8, 16, 24, 136, 2112, 7168), (96, 7168), (2, 148)))
@@ -96,6 +103,39 @@ def test_the_widths_that_fit_twice_are_what_lowering_finds() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ dispatch
+
+
+@pytest.mark.parametrize("product", [FP8, FP8_FP4, MXFP4, NVFP4])
+def test_a_prepared_block_equals_packing_anew(product: Product) -> None:
+    """Also with maps that spread 4-bit numbers, whose addresses are multiples of 32."""
+    spec = catalog.scaled_gemm_sm100(product, ONE)
+    plan = lower(spec)
+    sizes = {"m": 40, "n": 48, "k": 512}
+    tensors = [each for each in spec.operands if not each.is_scalar]
+    shapes = {each.name: expected_shape(each, sizes) for each in tensors}
+    strides = {each.name: (1, 64) if each.inner != each.box[-1] else (1024, 1) for each in tensors}
+
+    def problem(base: int, alpha: float) -> Problem:
+        views = {
+            name: TensorView(base + 4096 * 32 * at, shape, strides[name])
+            for at, (name, shape) in enumerate(shapes.items())
+        }
+        return Problem(sizes, views, {"alpha": alpha} if product.nvfp4 else {})
+
+    encode = encoder(SimTarget(Simulation(resolve("sm100"))))
+    scalars = ("alpha",) if product.nvfp4 else ()
+    build = block_builder(plan, tuple(shapes), scalars, problem(32, 0.0), encode)
+    moved = problem(0x7F00_1234_5660, 1.5)
+    addresses = [view.address for view in moved.tensors.values()]
+    assert build(addresses, tuple(moved.scalars.values())) == whole_block(plan, moved, encode)
+    assert build.__qualname__.startswith("_patching"), "nothing is encoded again"
+
+
+def test_what_is_remembered_of_a_call_tells_addresses_apart_that_only_4_bit_maps_do() -> None:
+    room = torch.zeros(96, dtype=torch.int8)
+    start = -room.data_ptr() % 32
+    assert metadata((room[start : start + 32],)) != metadata((room[start + 16 : start + 48],))
+    assert metadata((room[start : start + 32],)) == metadata((room[start + 32 : start + 64],))
 
 
 @pytest.fixture
