@@ -165,10 +165,10 @@ def stmatrix_of_exchanged_fragments(text: str, plan: Plan) -> str:
 
 @planted("bf16_nn_c", says=r"\bc\b")
 def c_read_past_its_end(text: str, plan: Plan) -> str:
-    """The row check of the residual passes always; a check of the column stands between it and the read."""
+    """The row of the residual is not held back at the last one."""
     lower = find(text, "ld.global")[2]
-    row_check = [each for each in find(text, "bra") if each.start < lower.start][-2]
-    return delete(text, [row_check])
+    clamp = [each for each in find(text, "selp") if each.start < lower.start][-1]
+    return with_operand(text, [clamp], 2, clamp.operands[1])
 
 
 @planted("bf16_direct", says=r"\bd\b")
