@@ -29,7 +29,7 @@ ArchName = Annotated[
     str | None,
     typer.Option(
         "--arch",
-        help="For an op name, the architecture, such as sm100; for PTX and SASS also the chip, such as sm_103a.",
+        help="For an op name, the architecture, such as sm100; for what is compiled also the chip, such as sm_103a.",
     ),
 ]
 M = Annotated[int, typer.Option("-m", min=0, help="Rows of D.")]
@@ -131,7 +131,7 @@ def check(
     from gemmgen.commands.checking import check as check_spec
     from gemmgen.commands.targets import Sizes, resolve
 
-    check_spec(resolve(target, arch, Sizes(m, n, k), assignments or ()))
+    check_spec(resolve(target, arch, Sizes(m, n, k), assignments or ()), arch)
 
 
 @app.command("compile")

@@ -11,7 +11,7 @@ from gemmgen.commands.compiling import COLUMNS, cost, spills
 from gemmgen.commands.inputs import k_step
 from gemmgen.commands.output import print_table, progress
 from gemmgen.commands.running import Outcome, execute
-from gemmgen.commands.targets import Sizes
+from gemmgen.commands.targets import Sizes, chip
 from gemmgen.ir import KernelSpec
 from gemmgen.runtime.simulation import SCHEDULES
 
@@ -55,9 +55,12 @@ class Findings:
         self.failures += row[-1] != "right"
 
 
-def check(spec: KernelSpec) -> None:
-    """Compile, then simulate ragged problems under every schedule; raises ``ValueError`` that counts what failed."""
-    row, resources = cost(spec)
+def check(spec: KernelSpec, arch: str | None = None) -> None:
+    """Compile, for the chip that is named, then simulate ragged problems under every schedule.
+
+    Raises ``ValueError`` that counts what failed; warnings are shown and fail nothing.
+    """
+    row, resources = cost(spec, chip(spec, arch))
     print_table(COLUMNS, [row])
     cases = [(sizes, schedule) for sizes in ragged_sizes(spec) for schedule in SCHEDULES]
     found = Findings()
