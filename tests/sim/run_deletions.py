@@ -13,9 +13,8 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 from planted.deletions import KINDS, Outcome, campaign  # noqa: E402
-from planted.score import page  # noqa: E402
+from planted.score import TITLES, page  # noqa: E402
 
-CAMPAIGN = {"fp8": "FP8 128x128", "bf16_nn_c": "BF16 nn 64x64 with C", "fp8_pair": "FP8 128x128, cluster (2, 1)"}
 TIMINGS = (("early", 0), ("late", 0), *((mode, seed) for seed in range(4) for mode in ("random", "starve")))
 PAGE = Path(__file__).parents[2] / "docs" / "simulator_deletions.md"
 
@@ -25,7 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare with the page instead of writing it")
     check = parser.parse_args().check
-    outcomes = {title: list(_told(name)) for name, title in CAMPAIGN.items()}
+    outcomes = {title: list(_told(name)) for name, title in TITLES.items()}
     text = page(outcomes, [name for name, _ in KINDS], TIMINGS)
     if check:
         return 0 if text == PAGE.read_text() else 1

@@ -23,9 +23,9 @@ SCHEDULES = ("early", "late", "random", "starve")
 BLOCKS = ((128, 128), (32, 32), (128, 32), (32, 128))
 
 
-def problem(spec: KernelSpec, m: int, n: int, k: int) -> Subject:
+def problem(spec: KernelSpec, m: int, n: int, k: int, clusters: int = 1) -> Subject:
     """On as few SMs as one tile needs: a CTA (or pair) walks all tiles, so that slots and phases come round."""
-    return Subject(spec, m, n, k, sms=spec.cluster.size)
+    return Subject(spec, m, n, k, sms=clusters * spec.cluster.size)
 
 
 def bf16_family() -> Iterator[Subject]:
@@ -37,14 +37,14 @@ def bf16_family() -> Iterator[Subject]:
     yield problem(bf16_gemm("nn", PairShape(128, slots=2), F32), 129, 264, 160)
     yield problem(bf16_gemm("nn", PairShape(64), residual=True, direct_store=True), 17, 25, 32)
     yield problem(bf16_gemm("tn", PairShape(64, staging=1)), 300, 136, 160)
-    yield problem(bf16_gemm("tt", PairShape(96, slots=2), residual=True), 129, 136, 160)
+    yield problem(bf16_gemm("tt", PairShape(96, slots=2), residual=True), 129, 136, 160, clusters=3)
     yield problem(bf16_gemm("tt", PairShape(32), F32, direct_store=True), 136, 33, 96)
     yield problem(bf16_gemm("nt", PairShape(32, ctas=2), residual=True), 300, 40, 160)
     yield problem(bf16_gemm("nt", PairShape(96, ctas=2, slots=2), F32), 129, 136, 512)
     yield problem(bf16_gemm("nn", PairShape(256, ctas=2, slots=2)), 300, 264, 96)
     yield problem(bf16_gemm("tn", PairShape(128, ctas=2), F32, residual=True), 17, 136, 160)
     yield problem(bf16_gemm("tt", PairShape(224, ctas=2), direct_store=True), 264, 261, 96)
-    yield problem(bf16_gemm("tt", PairShape(64, ctas=2, acc_slots=1)), 520, 136, 96)
+    yield problem(bf16_gemm("tt", PairShape(64, ctas=2, acc_slots=1)), 520, 136, 96, clusters=2)
 
 
 def tf32_family() -> Iterator[Subject]:
@@ -98,7 +98,7 @@ def fp4_family() -> Iterator[Subject]:
         yield problem(gemm(PairShape(256, slots=2), F32), 1, 264, 512)
         yield problem(gemm(PairShape(16), direct=True), 300, 21, 32)
         yield problem(gemm(PairShape(224, 2, slots=2)), 300, 264, 160)
-        yield problem(gemm(PairShape(64, 2), F32), 129, 136, 800)
+        yield problem(gemm(PairShape(64, 2), F32), 129, 136, 800, clusters=2)
 
 
 def swap_family() -> Iterator[Subject]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from .deletions import Outcome
+from .deletions import Deletion, Outcome
 from .kernels import Timing
 
 Outcomes = Mapping[str, Sequence[Outcome]]
@@ -17,28 +18,96 @@ INTRODUCTION = (
     "one at a time (a deleted wait counts as passed). The kernel then runs under {timings} until the simulator reports "
     "something or the output differs from the exact one: inputs are small integers and powers of two, so that every "
     "sum is exact and one wrong bit shows. The unedited kernels pass under all of these timings without a warning. "
-    "Rings are cut to 2 or 3 slots and a CTA walks several tiles, so that slots, phases and buffers come round. "
+    "Rings are cut to 2, 3 or 4 slots and a CTA walks several tiles, so that slots, phases and buffers come round. "
     "`setmaxnreg` and `griddepcontrol` are left out: neither registers nor the kernel before this one are simulated.",
     "A cell counts found deletions of all executed ones.",
 )
+TITLES = {
+    "fp8": "FP8 128x128",
+    "bf16_nn_c": "BF16 nn 64x64 with C",
+    "fp8_pair": "FP8 128x128, cluster (2, 1)",
+    "sm100_fp8": "sm100 FP8 128x32",
+    "sm100_pair": "sm100 FP8 256x32, 2 CTAs",
+}
+"""The kernels of the campaign, and what the page calls them."""
 WARNED = (
     "The simulator does not call these faults, because kernels that are known to run on hardware do the same. It lists "
     "them in `report.warnings`."
 )
-REASONS = {
-    "bar.warp.sync": (
+REASONS: tuple[tuple[str, str, str], ...] = (
+    (
+        "bar.warp.sync",
+        r"sm100.* #1$",
+        "It brings the warp together before the roles part, and orders no access of one lane before another's.",
+    ),
+    (
+        "bar.warp.sync",
+        r"sm100.* #2$",
+        "It stands before lane 0 gives a slot of accumulators back. The whole warp executes tcgen05.wait::ld above at "
+        "once, so no lane's load is outstanding by then.",
+    ),
+    (
+        "bar.warp.sync",
+        r"^FP8",
         "It stands between the lanes that read a slot's scales and lane 0, which releases the slot for all of them. "
-        "Public kernels leave it out and rely on lanes that advance together; PTX does not promise that."
+        "Public kernels leave it out and rely on lanes that advance together; PTX does not promise that.",
     ),
-    "bulk wait": (
+    (
+        "bulk wait",
+        "",
         "The last one of the kernel: a CTA exits while the copy engine still reads its shared memory. Public kernels "
-        "leave it out, and no run on hardware is known to have shown harm."
+        "leave it out, and no run on hardware is known to have shown harm.",
     ),
-    "fence.mbarrier_init": (
+    (
+        "fence.mbarrier_init",
+        "cluster|2 CTAs",
         "Redundant here. It is a restricted form of the release that the cluster barrier after it makes anyway, at the "
-        "same scope. Kernels without a cluster need it, and both share the text."
+        "same scope. Kernels without a cluster need it, and both share the text.",
     ),
-}
+    (
+        "mbarrier wait",
+        r"sm100.* #2 on sfa\.empty",
+        "A word of A's scales serves 4 K blocks, so 4 slots last 16; the 4 slots of operands hold the loading thread "
+        "back long before. Kernels with other granularities need it (a planted mistake shows it for B's scales).",
+    ),
+    (
+        "mbarrier wait",
+        r"sm100.* #(?:[5-9]|1\d) on (?:ab|sfa|sfb)\.empty",
+        "It lies behind the K loop of the loading thread, which stays until every slot is empty: arrivals of commits "
+        "come to its shared memory. The commit of accumulators is issued after those of slots, and the storing warps "
+        "wait for it; the simulator lets commits of one thread arrive in order, which PTX does not promise.",
+    ),
+    (
+        "tcgen05.relinquish",
+        "",
+        "It allows other CTAs of the SM to allocate tensor memory. There is one CTA an SM, which needs it once.",
+    ),
+    (
+        "tcgen05.fence::before",
+        r"sm100.* #1$",
+        "Behind tcgen05.alloc, which has taken effect when the barrier after it passes; nothing is in flight there.",
+    ),
+    (
+        "tcgen05.fence::before",
+        r"sm100.* #3$",
+        "Before the last barrier: the loads of accumulators were waited for and fenced already, and the barrier orders "
+        "tcgen05.dealloc, which is no asynchronous operation.",
+    ),
+    (
+        "tcgen05.fence::after",
+        r"sm100.* #[17]$",
+        "Behind the first and the last barrier of all warps. The roles have fences of their own behind the waits that "
+        "they act on, and tcgen05.dealloc is ordered by the barrier.",
+    ),
+    (
+        "tcgen05.fence::after",
+        r"sm100.* #[3-6]$",
+        "The issuing thread has one behind each of its four waits, and one of them is enough: it must learn that the "
+        "storing warps are done with a slot of accumulators, and every fence behind that wait tells it (a planted "
+        "mistake deletes all four). Its own copies and products run in order without.",
+    ),
+)
+"""Kind, where (a regular expression on kernel and place), and why a deletion shows nothing, or a warning only."""
 UNKNOWN = "No reason is known; a rule is missing in the simulator."
 
 
@@ -97,10 +166,20 @@ def _counts(title: str, counts: Counter[str]) -> str:
     return "\n".join([f"| {title} | deletions |", "|---|---|", *rows])
 
 
+def reason(title: str, deletion: Deletion) -> str:
+    """Why a deletion from a kernel is not found."""
+    place = f"{title} {deletion.where}"
+    return next((text for kind, at, text in REASONS if kind == deletion.kind and re.search(at, place)), UNKNOWN)
+
+
 def _notes(outcomes: Outcomes, wanted: Callable[[Outcome], bool]) -> str:
-    places: dict[str, list[str]] = {}
+    places: dict[tuple[str, str], dict[str, list[str]]] = {}
     for title, found in outcomes.items():
         for each in filter(wanted, found):
-            places.setdefault(each.deletion.kind, []).append(f"{title} {each.deletion.where}")
-    notes = [f"- {kind} ({'; '.join(at)}): {REASONS.get(kind, UNKNOWN)}" for kind, at in places.items()]
+            key = each.deletion.kind, reason(title, each.deletion)
+            places.setdefault(key, {}).setdefault(title, []).append(each.deletion.where)
+    notes = []
+    for (kind, text), titles in places.items():
+        at = "; ".join(f"{title} {', '.join(wheres)}" for title, wheres in titles.items())
+        notes.append(f"- {kind} ({at}): {text}")
     return "\n".join(_wrapped(note, "  ") for note in notes) or "Every deletion was found."

@@ -26,6 +26,13 @@ def accumulator_slot_reused_early(text: str, plan: Plan) -> str:
     return replace_all(text, at(text, plan, WAIT, "acc", "empty"), lambda each: PASSED)
 
 
+@planted("sm100_fp8", says=r"fence::after")
+def accumulator_slot_reused_without_a_fence(text: str, plan: Plan) -> str:
+    """None of the fences between the wait for an empty slot and the first product."""
+    start, end = at(text, plan, WAIT, "acc", "empty")[0].start, products(text)[0].start
+    return delete(text, [each for each in find(text, "tcgen05.fence::after") if start < each.start < end])
+
+
 @planted("sm100_pair")
 def pair_reuses_an_accumulator_slot_early(text: str, plan: Plan) -> str:
     return replace_all(text, at(text, plan, WAIT, "acc", "empty"), lambda each: PASSED)
