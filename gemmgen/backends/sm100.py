@@ -171,22 +171,21 @@ def _call(
     spec: KernelSpec, body: Tcgen05, a: Operand, b: Operand
 ) -> Literal["f16", "tf32", "mxf8f6f4", "mxf4", "mxf4nvf4"]:
     types = {a.dtype, b.dtype}
-    if body.scales is None:
-        if types == {DType.BF16}:
-            return "f16"
-        if types == {DType.F32}:
-            return "tf32"
-    elif body.packed and types == {DType.E2M1}:
-        kinds = {spec.operand(name).dtype for name in (body.scales.a, body.scales.b)}
-        if kinds == {DType.UE8M0X4}:
-            return "mxf4"
-        if kinds == {DType.UE4M3X4}:
-            return "mxf4nvf4"
-    elif not body.packed and types <= {DType.E4M3, DType.E5M2, DType.E2M1}:
+    scales = {spec.operand(name).dtype for name in (body.scales.a, body.scales.b)} if body.scales else set()
+    if not scales and types == {DType.BF16}:
+        return "f16"
+    if not scales and types == {DType.F32}:
+        return "tf32"
+    if scales == {DType.UE8M0X4} and body.packed and types == {DType.E2M1}:
+        return "mxf4"
+    if scales == {DType.UE4M3X4} and body.packed and types == {DType.E2M1}:
+        return "mxf4nvf4"
+    if scales == {DType.UE8M0X4} and not body.packed and types <= {DType.E4M3, DType.E5M2, DType.E2M1}:
         return "mxf8f6f4"
     raise ValueError(
-        f"no tcgen05 product takes {a.dtype} by {b.dtype} with {'packed ' if body.packed else ''}"
-        f"{'block' if body.scales else 'no'} scales; bf16 and f32 take none, 8- and 4-bit types need them"
+        f"no tcgen05 product takes {'packed ' if body.packed else ''}{a.dtype} by {b.dtype} with "
+        f"{' and '.join(sorted(scales)) or 'no'} scales; bf16 and f32 take none, 8-bit and mixed types ue8m0x4, "
+        "packed e2m1 by e2m1 ue8m0x4 or ue4m3x4"
     )
 
 

@@ -122,17 +122,26 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
     "bf16 with scales": (
         FP8,
         operand(FP8, "a", dtype=DType.BF16),
-        "no tcgen05 product takes bf16 by e4m3 with block scales",
+        "no tcgen05 product takes bf16 by e4m3 with ue8m0x4 scales",
     ),
     "packed 8 bits": (
         FP8,
         body(FP8, packed=True),
-        "no tcgen05 product takes e4m3 by e4m3 with packed block scales",
+        "no tcgen05 product takes packed e4m3 by e4m3 with ue8m0x4 scales",
     ),
     "scales of two kinds": (
         NVFP4,
         operand(NVFP4, "sfa", dtype=DType.UE8M0X4),
-        "no tcgen05 product takes e2m1 by e2m1 with packed block scales",
+        "no tcgen05 product takes packed e2m1 by e2m1 with ue4m3x4 and ue8m0x4 scales",
+    ),
+    "scales of 4-bit numbers for 8-bit ones": (
+        FP8,
+        {
+            "operands": tuple(
+                each.replace(dtype=DType.UE4M3X4) if each.name in ("sfa", "sfb") else each for each in FP8.operands
+            )
+        },
+        "no tcgen05 product takes e4m3 by e4m3 with ue4m3x4 scales",
     ),
     "rows": (
         BF16,
