@@ -13,13 +13,12 @@ from gemmgen.backends.common import (
     SWIZZLES,
     check_cluster,
     digest,
-    majorness,
     params,
     staged_row_bytes,
     step_plans,
 )
 from gemmgen.backends.placement import BARRIER_BYTES, Footprint, align, place_rings, place_roles
-from gemmgen.backends.umma import instruction_descriptor
+from gemmgen.backends.sm100_product import LANES, SCALES_PER_WORD, column_axis, multiplier, product, smem_bits
 from gemmgen.ir import (
     DType,
     KernelSpec,
@@ -31,23 +30,16 @@ from gemmgen.ir import (
     RolePlan,
     Store,
     StorePlan,
-    Tcgen05,
     TensorMapPlan,
     TmaLoad,
     TmemStore,
     TransposeScales,
     UmmaPlan,
-    split_axis,
 )
 
-STEP_BYTES = 32
-"""One tcgen05.mma consumes 32 bytes of K per row, whatever the element type."""
-LANES = 128
-"""Rows of tensor memory."""
 COLUMNS = 512
 """Columns of tensor memory."""
 WARP_ROWS = 32
-SCALES_PER_WORD = 4
 ANSWER_BYTES = 16
 """What the hardware answers to a request to take over a launch."""
 ELEMENTS: dict[DType, Literal["u8", "bf16", "f32", "i32", "16u4_align16b"]] = {
@@ -67,7 +59,7 @@ def lower(spec: KernelSpec) -> Plan:
     check_cluster(spec)
     _check_roles(spec)
     roles = place_roles(spec)
-    mma = _product(spec)
+    mma = product(spec)
     store = _output_path(spec, mma)
     footprints = [*_operand_rings(spec, mma), _accumulator_ring(spec, mma, roles), *_staging_ring(store, roles)]
     footprints += _launch_ring(spec, mma, roles)
@@ -98,7 +90,7 @@ def lower(spec: KernelSpec) -> Plan:
 
 
 def _check_roles(spec: KernelSpec) -> None:
-    body = _body(spec)
+    body = multiplier(spec)
     storing = [role for role in spec.roles if isinstance(role.body, TmemStore)]
     if len(storing) != 1 or storing[0].warps != LANES // WARP_ROWS:
         raise ValueError(
@@ -116,114 +108,6 @@ def _check_roles(spec: KernelSpec) -> None:
             f"role {spec.math.name!r} multiplies for {body.ctas} CTAs along {along}, but the cluster is "
             f"{spec.cluster.m}x{spec.cluster.n}; make it {shape[0]}x{shape[1]}"
         )
-
-
-def _body(spec: KernelSpec) -> Tcgen05:
-    if not isinstance(spec.math.body, Tcgen05):
-        raise ValueError(f"role {spec.math.name!r} has body {spec.math.body.kind}; sm100 multiplies with Tcgen05")
-    return spec.math.body
-
-
-# ---------------------------------------------------------------------------------------------- product
-
-
-def _product(spec: KernelSpec) -> UmmaPlan:
-    body = _body(spec)
-    a, b = spec.operand(body.a), spec.operand(body.b)
-    sfa, sfb = (body.scales.a, body.scales.b) if body.scales else (None, None)
-    lane_axis: Literal["m", "n"] = "m"
-    if body.swap_ab:
-        a, b, sfa, sfb, lane_axis = b, a, sfb, sfa, "n"
-    call = _call(spec, body, a, b)
-    step_k = STEP_BYTES * 8 // _smem_bits(a, body)
-    columns = _check_shape(spec, body, a, b)
-    a_major, b_major = majorness(a, lane_axis), majorness(b, _column_axis(lane_axis))
-    return UmmaPlan(
-        instruction=f"tcgen05_mma_cta{body.ctas}_{call}_m{LANES * body.ctas}n{columns}k{step_k}_{a.dtype}_{b.dtype}",
-        call=call,
-        rows=LANES * body.ctas,
-        columns=columns,
-        lane_axis=lane_axis,
-        step_k=step_k,
-        steps=spec.tile.k // step_k,
-        ctas=body.ctas,
-        descriptor=instruction_descriptor(call, a.dtype, b.dtype, LANES * body.ctas, columns, a_major, b_major),
-        a=a.name,
-        b=b.name,
-        a_major=a_major,
-        b_major=b_major,
-        sfa=sfa,
-        sfb=sfb,
-        sfa_block=_block(spec, sfa, call) if sfa else 0,
-        sfb_block=_block(spec, sfb, call) if sfb else 0,
-    )
-
-
-def _column_axis(lane_axis: str) -> Literal["m", "n"]:
-    return "m" if lane_axis == "n" else "n"
-
-
-def _smem_bits(operand: Operand, body: Tcgen05) -> int:
-    return 8 if operand.dtype == DType.E2M1 and not body.packed else operand.dtype.bits
-
-
-def _call(
-    spec: KernelSpec, body: Tcgen05, a: Operand, b: Operand
-) -> Literal["f16", "tf32", "mxf8f6f4", "mxf4", "mxf4nvf4"]:
-    types = {a.dtype, b.dtype}
-    scales = {spec.operand(name).dtype for name in (body.scales.a, body.scales.b)} if body.scales else set()
-    if not scales and types == {DType.BF16}:
-        return "f16"
-    if not scales and types == {DType.F32}:
-        return "tf32"
-    if scales == {DType.UE8M0X4} and body.packed and types == {DType.E2M1}:
-        return "mxf4"
-    if scales == {DType.UE4M3X4} and body.packed and types == {DType.E2M1}:
-        return "mxf4nvf4"
-    if scales == {DType.UE8M0X4} and not body.packed and types <= {DType.E4M3, DType.E5M2, DType.E2M1}:
-        return "mxf8f6f4"
-    raise ValueError(
-        f"no tcgen05 product takes {'packed ' if body.packed else ''}{a.dtype} by {b.dtype} with "
-        f"{' and '.join(sorted(scales)) or 'no'} scales; bf16 and f32 take none, 8-bit and mixed types ue8m0x4, "
-        "packed e2m1 by e2m1 ue8m0x4 or ue4m3x4"
-    )
-
-
-def _check_shape(spec: KernelSpec, body: Tcgen05, a: Operand, b: Operand) -> int:
-    """Refuse tiles that are no instruction shape; returns the columns of the product."""
-    extent = {"m": spec.tile.m, "n": spec.tile.n}
-    lanes, across = ("n", "m") if body.swap_ab else ("m", "n")
-    if extent[lanes] != LANES:
-        raise ValueError(
-            f"tile.{lanes} is {extent[lanes]}; a CTA's rows fill the {LANES} lanes of tensor memory, so use {LANES}"
-        )
-    step = 16 * body.ctas
-    if extent[across] % step or extent[across] > 256:
-        raise ValueError(
-            f"tile.{across} is {extent[across]}; with {body.ctas} CTAs it must be a multiple of {step}, at most 256"
-        )
-    width = spec.tile.k * _smem_bits(a, body) // 8
-    if width != SWIZZLE_BYTES:
-        raise ValueError(f"tile.k is {spec.tile.k} = {width} B of {a.dtype} in shared memory; a row must be 128 B")
-    for operand, axis in ((a, lanes), (b, across)):
-        if operand.dtype == DType.E2M1 and majorness(operand, axis) == "mn":
-            raise ValueError(f"operand {operand.name!r} is {axis}-contiguous; 4-bit operands need k contiguous")
-        if operand.dtype == DType.F32 and majorness(operand, axis) == "mn":
-            raise ValueError(f"operand {operand.name!r} is {axis}-contiguous; tf32 operands need k contiguous here")
-    return extent[across]
-
-
-def _block(spec: KernelSpec, name: str, call: str) -> int:
-    """Elements of k that one scale of an operand covers: a word of four stands for ``k / divisor``."""
-    operand = spec.operand(name)
-    divisor = next((split_axis(axis)[1] for axis in operand.box if split_axis(axis)[0] == "k"), 0)
-    block, allowed = divisor // SCALES_PER_WORD, {"mxf8f6f4": (32, 128), "mxf4": (32,), "mxf4nvf4": (16,)}[call]
-    if block not in allowed or divisor % SCALES_PER_WORD:
-        axes = [f"k/{each * SCALES_PER_WORD}" for each in allowed]
-        raise ValueError(f"scales {name!r} have box {operand.box}; {call} takes words along {' or '.join(axes)}")
-    if operand.inner in (axis for axis in operand.box if axis.startswith("k")):
-        raise ValueError(f"scales {name!r} are k-contiguous; words come by TMA with m or n contiguous")
-    return block
 
 
 # ---------------------------------------------------------------------------------------------- rings
@@ -276,9 +160,9 @@ def _part(spec: KernelSpec, mma: UmmaPlan, operand: Operand) -> Part:
 
 def _tile_part(spec: KernelSpec, mma: UmmaPlan, operand: Operand) -> Part:
     """Atoms 128 bytes wide along the contiguous axis, as many as cover this CTA's share of the tile."""
-    share = {mma.lane_axis: LANES, _column_axis(mma.lane_axis): mma.columns // mma.ctas, "k": spec.tile.k}
-    body = _body(spec)
-    elements = SWIZZLE_BYTES * 8 // _smem_bits(operand, body)
+    share = {mma.lane_axis: LANES, column_axis(mma.lane_axis): mma.columns // mma.ctas, "k": spec.tile.k}
+    body = multiplier(spec)
+    elements = SWIZZLE_BYTES * 8 // smem_bits(operand, body)
     rows, inner = share[operand.outer], share[operand.inner]
     if inner % elements:
         raise ValueError(
@@ -300,7 +184,7 @@ def _tile_part(spec: KernelSpec, mma: UmmaPlan, operand: Operand) -> Part:
 
 def _scale_part(spec: KernelSpec, mma: UmmaPlan, operand: Operand) -> Part:
     """Words of four scales, one a row; rows are rounded up to the 128 that one copy to tensor memory takes."""
-    axis, rows = (mma.lane_axis, LANES) if operand.name == mma.sfa else (_column_axis(mma.lane_axis), mma.columns)
+    axis, rows = (mma.lane_axis, LANES) if operand.name == mma.sfa else (column_axis(mma.lane_axis), mma.columns)
     if operand.inner != axis:
         raise ValueError(f"scales {operand.name!r} have box {operand.box}; they need one word a row: ({axis!r}, ...)")
     block = mma.sfa_block if operand.name == mma.sfa else mma.sfb_block
@@ -321,7 +205,7 @@ def _scale_part(spec: KernelSpec, mma: UmmaPlan, operand: Operand) -> Part:
 
 def _accumulator_ring(spec: KernelSpec, mma: UmmaPlan, roles: tuple[RolePlan, ...]) -> Footprint:
     """Two slots when both fit beside the scales: the next tile is multiplied while this one is stored."""
-    (name,) = _body(spec).fills
+    (name,) = multiplier(spec).fills
     ring = spec.ring(name)
     warps = next(role.warps for role in roles if role.kind == "tmem_store")
     columns = align(mma.columns, 32)
