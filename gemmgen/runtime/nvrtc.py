@@ -120,13 +120,15 @@ def _read(size_of: Callable[..., Any], read: Callable[..., Any], program: Any) -
     return bytes(buffer)
 
 
-def _compile(source: str, arch: Architecture, name: str, kind: Kind, headers: Headers) -> Compiled:
+def _compile(
+    source: str, arch: Architecture, name: str, kind: Kind, headers: Headers, options: tuple[str, ...] = ()
+) -> Compiled:
     nvrtc = _load()
     check_nvrtc(arch, nvrtc_version(), tuple(_call(nvrtc.nvrtcGetSupportedArchs)))
     started = time.perf_counter()
     program = _create(nvrtc, source, name, headers)
     try:
-        log = _run(nvrtc, program, flags(arch, kind))
+        log = _run(nvrtc, program, options or flags(arch, kind))
         if log.failed:
             raise CompileError(_failure(source, arch, name, kind, headers, log.text), log.text)
         code = _product(nvrtc, program, kind)
@@ -185,7 +187,8 @@ def _failure(source: str, arch: Architecture, name: str, kind: Kind, headers: He
     """A message with the compiler's log and the lines around the first error."""
     excerpt = _excerpt_of_text(log, {**dict(headers), name: source})
     if not excerpt and kind == "cubin" and (match := _PTXAS_ERROR_LINE.search(log)):
-        ptx = compile_ptx(source, arch, name, headers).text
+        as_assembled = (f"-arch={arch.virtual}", *COMMON_FLAGS)
+        ptx = _compile(source, arch, name, "ptx", headers, as_assembled).text
         excerpt = f"PTX around line {match['line']}:\n{numbered_lines(ptx, int(match['line']))}"
     return f"NVRTC {_dotted_version()} could not compile {name} for {arch.code}:\n{log}\n{excerpt}".rstrip()
 
