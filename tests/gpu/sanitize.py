@@ -3,10 +3,14 @@
 compute-sanitizer --tool memcheck --report-api-errors no python tests/gpu/sanitize.py
 compute-sanitizer --tool synccheck python tests/gpu/sanitize.py
 compute-sanitizer --tool racecheck python tests/gpu/sanitize.py
+compute-sanitizer --tool racecheck python tests/gpu/sanitize.py --sms 1
+
+With ``--sms 1`` one CTA (or cluster) walks all tiles, so that slots of rings come round.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -16,6 +20,7 @@ import reference  # noqa: E402
 from agreement import inputs, on_gpu  # noqa: E402
 
 from gemmgen import catalog  # noqa: E402
+from gemmgen.runtime.gpu_target import GpuTarget  # noqa: E402
 
 KERNELS = (
     "sm90_fp8_gemm_nt_bf16_64x32",
@@ -38,7 +43,17 @@ KERNELS = (
 )
 
 
+def pretend(sms: int) -> None:
+    """Grids as on a GPU of that many SMs."""
+    GpuTarget.sms = property(lambda target: sms)  # type: ignore[method-assign, assignment]
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sms", type=int, help="launch grids for so few SMs; as many as there are if left out")
+    sms = parser.parse_args().sms
+    if sms is not None:
+        pretend(sms)
     for name in KERNELS:
         spec = catalog.specs()[name]
         reference.check(on_gpu(spec), spec, inputs(spec))
