@@ -1,5 +1,5 @@
 """Imports every instruction family, so that their decoders are in the registry.
-A new family (block-scaled mma) is one more name here."""
+A new family is one more name here."""
 
 from . import (  # noqa: F401
     arithmetic,
@@ -21,6 +21,7 @@ from . import (  # noqa: F401
     map_ops,
     matrix,
     memory_ops,
+    mma_sync,
     tcgen05_alloc,
     tcgen05_copy,
     tcgen05_mma,

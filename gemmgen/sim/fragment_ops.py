@@ -1,132 +1,112 @@
-"""mma.sync, ldmatrix, stmatrix and movmatrix: a warp's matrices in registers.
-Where elements sit is fragments.py's, products are tensor_core.py's."""
+"""ldmatrix, stmatrix and movmatrix: a warp's matrices between shared memory and registers.
+Where elements sit is fragments.py's, products are mma_sync.py's."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .errors import Fault, UnknownInstruction
-from .formats import decode, encode_f16
 from .fragments import (
+    expand_b4x16_p64,
+    expand_b6x16_p32,
     ldmatrix_m8n8,
+    ldmatrix_m8n16,
     ldmatrix_m16n16_trans_b8,
-    mma_sync_fragment,
     movmatrix,
     stmatrix_m8n8,
     stmatrix_m16n8_trans_b8,
 )
 from .memory_ops import address_call, note_read, note_write, spans
+from .mma_sync import registers_of, stacked
 from .registry import SYNC, Bind, Call, Mods, instruction
 from .shadow import EVERY_LANE
-from .tensor_core import ELEMENT_BITS, matrix_product
-from .types import Array, Instr, Mask, Reg, Vec
+from .types import Array, Instr, Mask
 
 if TYPE_CHECKING:
     from .warp import Warp
 
-_SHAPE = re.compile(r"m16n8k(\d+)$")
+_SHARED = ("shared", "shared::cta")
+_FORMATS = ("b16", "b8", "b8x16", "b6x16_p32", "b4x16_p64")
+_COUNTS = ("x1", "x2", "x4")
+_ROW_BYTES = 16
+_SOME_LANE = 127  # every lane reads parts of every row
 
 
-def _rows(warp: Warp, operand: Any) -> list[Array]:
-    items = operand.items if isinstance(operand, Vec) else (operand,)
-    return [warp.src(item, "u32") for item in items]
+@dataclass(frozen=True)
+class Move:
+    """One matrix form: rows of 16 bytes per matrix, registers per matrix, most matrices, rows <-> registers."""
+
+    rows: int
+    registers: int
+    most: int
+    convert: Callable[[Array], Array]
 
 
-def _stacked(warp: Warp, operand: Any) -> Callable[[], Array]:
-    """A call that gives the operand's registers as one array."""
-    items = operand.items if isinstance(operand, Vec) else (operand,)
-    if all(isinstance(item, Reg) for item in items):
-        file, index = warp.registers.files["32"], np.array([item.index for item in items])
-        return lambda: file.take(index, 0)
-    rows = _rows(warp, operand)
-    return lambda: np.stack(rows)
+def _wide(expand: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    return lambda rows: ldmatrix_m16n16_trans_b8(expand(rows))
 
 
-@instruction("mma", kind=SYNC)
-def mma_sync(instr: Instr) -> Bind:
+def _tall(expand: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    return lambda rows: ldmatrix_m8n16(expand(rows))
+
+
+# (shape, element format, transposed)
+_LOADS = {
+    ("m8n8", "b16", False): Move(8, 1, 4, lambda rows: ldmatrix_m8n8(rows, False)),
+    ("m8n8", "b16", True): Move(8, 1, 4, lambda rows: ldmatrix_m8n8(rows, True)),
+    ("m16n16", "b8", True): Move(16, 2, 2, ldmatrix_m16n16_trans_b8),
+    ("m8n16", "b8x16.b4x16_p64", False): Move(8, 1, 4, _tall(expand_b4x16_p64)),
+    ("m8n16", "b8x16.b6x16_p32", False): Move(8, 1, 4, _tall(expand_b6x16_p32)),
+    ("m16n16", "b8x16.b4x16_p64", True): Move(16, 2, 2, _wide(expand_b4x16_p64)),
+    ("m16n16", "b8x16.b6x16_p32", True): Move(16, 2, 2, _wide(expand_b6x16_p32)),
+}
+_STORES = {
+    ("m8n8", "b16", False): Move(8, 1, 4, lambda held: stmatrix_m8n8(held, False)),
+    ("m8n8", "b16", True): Move(8, 1, 4, lambda held: stmatrix_m8n8(held, True)),
+    ("m16n8", "b8", True): Move(8, 1, 4, stmatrix_m16n8_trans_b8),
+}
+
+
+def _form(instr: Instr, forms: dict[tuple[str, str, bool], Move], registers: int) -> tuple[Move, int, str]:
+    """The move, how many matrices, and the state space; `registers` is the operand that holds them."""
     mods = Mods(instr)
-    mods.flag("sync", "aligned", "row", "col")
-    shape = next((m for p in mods.left if (m := _SHAPE.match(p))), None)
-    if shape is None:
-        raise UnknownInstruction(f"{instr.opcode!r}: only m16n8kK shapes are modelled")
-    mods.left.remove(shape.group(0))
-    satfinite = mods.flag("satfinite")
-    types = [p for p in mods.left if p in (*ELEMENT_BITS, "f32", "s32")]
-    mods.left = [p for p in mods.left if p not in types]
-    mods.flag("kind::f8f6f4")
+    mods.flag("sync", "aligned")
+    shape, count = mods.pick(("m8n8", "m16n16", "m8n16", "m16n8")), int(mods.pick(_COUNTS, "x0")[1])
+    trans, space = mods.flag("trans"), mods.pick(_SHARED, "generic")
+    element = ".".join(part for part in _FORMATS if mods.flag(part))
     mods.done()
-    d, a, b, c = types
-    k = int(shape.group(1))
-    compute = _mma(d, a, b, c, k, satfinite)
-
-    def bind(warp: Warp, mask: Mask | None) -> Call:
-        out = _rows(warp, instr.operands[0])
-        inputs = [_stacked(warp, op) for op in instr.operands[1:4]]
-
-        def call() -> None:
-            if len(warp.active) != 32:
-                raise Fault("mma.sync needs all 32 lanes of the warp")
-            for row, value in zip(out, compute(*(rows() for rows in inputs)), strict=True):
-                row[:] = value
-
-        return call
-
-    return bind
-
-
-def _mma(d: str, a: str, b: str, c: str, k: int, satfinite: bool) -> Callable[[Array, Array, Array], Array]:
-    a_place, b_place = mma_sync_fragment("A", k, ELEMENT_BITS[a]), mma_sync_fragment("B", k, ELEMENT_BITS[b])
-    c_place, d_place = (mma_sync_fragment("C", k, 16 if t == "f16" else 32) for t in (c, d))
-
-    def compute(a_regs: Array, b_regs: Array, c_regs: Array) -> Array:
-        c_codes = c_place.unpack(c_regs)
-        if c == "s32":
-            accumulator: Array = c_codes.view(np.int32)
-        else:
-            accumulator = decode(c_codes, "f16") if c == "f16" else c_codes.view(np.float32)
-        a_codes, b_codes = a_place.unpack(a_regs), np.ascontiguousarray(b_place.unpack(b_regs).T)
-        if satfinite:
-            exact = matrix_product(a_codes, b_codes, a, b, None).astype(np.int64) + accumulator.astype(np.int64)
-            result: Array = np.clip(exact, -(2**31), 2**31 - 1).astype(np.int32)
-        else:
-            result = matrix_product(a_codes, b_codes, a, b, accumulator)
-        codes = encode_f16(result) if d == "f16" else np.ascontiguousarray(result).view(np.uint32)
-        return d_place.pack(codes)
-
-    return compute
+    move = forms.get((shape, element, trans))
+    if move is None or not 1 <= count <= move.most:
+        legal = ", ".join(f"{s}{'.trans' if t else ''}.{e} up to x{m.most}" for (s, e, t), m in forms.items())
+        raise UnknownInstruction(f"{instr.opcode!r}: no such matrix form; there are {legal}")
+    held = len(registers_of(instr.operands[registers]))
+    if held != count * move.registers:
+        raise UnknownInstruction(f"{instr.opcode!r} moves {count * move.registers} registers, its operand has {held}")
+    return move, count * move.rows, space
 
 
 @instruction("ldmatrix", kind=SYNC)
 def ldmatrix(instr: Instr) -> Bind:
-    mods = Mods(instr)
-    mods.flag("sync", "aligned")
-    shape, count = mods.pick(("m8n8", "m16n16")), int(mods.pick(("x1", "x2", "x4"), "x1")[1])
-    trans = mods.flag("trans")
-    space = mods.pick(("shared", "shared::cta"), "generic")
-    element = mods.pick(("b16", "b8"))
-    mods.done()
-    if (shape, element) not in (("m8n8", "b16"), ("m16n16", "b8")):
-        raise UnknownInstruction(f"{instr.opcode!r}: this matrix form is not modelled")
-    needed = count * (8 if shape == "m8n8" else 16)
+    move, needed, space = _form(instr, _LOADS, 0)
+    lanes, every = np.arange(needed), np.full(needed, _SOME_LANE)
 
     def bind(warp: Warp, mask: Mask | None) -> Call:
-        out, address = _rows(warp, instr.operands[0]), address_call(warp, instr.operands[1])
+        out = [warp.row(item, "u32") for item in registers_of(instr.operands[0])]
+        address = address_call(warp, instr.operands[1])
 
         def call() -> None:
             _whole_warp(warp, instr)
-            data = np.empty((needed, 16), np.uint8)
-            lanes = np.arange(needed)
-            for span in spans(warp, space, address()[:needed], lanes, 16, 16):
+            data = np.empty((needed, _ROW_BYTES), np.uint8)
+            for span in spans(warp, space, address()[:needed], lanes, _ROW_BYTES, _ROW_BYTES):
                 chosen = span.lanes
-                span.lanes = np.full(chosen.size, 127)  # every lane reads parts of every row
-                note_read(warp, span, 16, False)
-                data[chosen] = span.block.data[span.offsets[:, None] + np.arange(16)]
-            result = ldmatrix_m8n8(data, trans) if shape == "m8n8" else ldmatrix_m16n16_trans_b8(data)
-            for row, value in zip(out, result, strict=True):
+                span.lanes = every[: chosen.size]
+                note_read(warp, span, _ROW_BYTES, False)
+                data[chosen] = span.block.data[span.offsets[:, None] + np.arange(_ROW_BYTES)]
+            for row, value in zip(out, move.convert(data), strict=True):
                 row[:] = value
 
         return call
@@ -141,31 +121,21 @@ def _whole_warp(warp: Warp, instr: Instr) -> None:
 
 @instruction("stmatrix", kind=SYNC)
 def stmatrix(instr: Instr) -> Bind:
-    mods = Mods(instr)
-    mods.flag("sync", "aligned")
-    shape, count = mods.pick(("m8n8", "m16n8")), int(mods.pick(("x1", "x2", "x4"), "x1")[1])
-    trans = mods.flag("trans")
-    space = mods.pick(("shared", "shared::cta"), "generic")
-    element = mods.pick(("b16", "b8"))
-    mods.done()
-    if (shape, element) not in (("m8n8", "b16"), ("m16n8", "b8")):
-        raise UnknownInstruction(f"{instr.opcode!r}: this matrix form is not modelled")
-    needed = 8 * count
+    move, needed, space = _form(instr, _STORES, 1)
     lanes, every = np.arange(needed), np.full(needed, EVERY_LANE)
 
     def bind(warp: Warp, mask: Mask | None) -> Call:
-        address, stacked = address_call(warp, instr.operands[0]), _stacked(warp, instr.operands[1])
+        address, held = address_call(warp, instr.operands[0]), stacked(warp, instr.operands[1])
 
         def call() -> None:
             _whole_warp(warp, instr)
             warp.effects += 1
-            held = stacked()
-            data = stmatrix_m8n8(held, trans) if shape == "m8n8" else stmatrix_m16n8_trans_b8(held)
-            for span in spans(warp, space, address()[:needed], lanes, 16, 16):
+            data = move.convert(held())
+            for span in spans(warp, space, address()[:needed], lanes, _ROW_BYTES, _ROW_BYTES):
                 chosen = span.lanes
                 span.lanes = every[: chosen.size]  # every lane writes parts of every row
-                note_write(warp, span, 16, False)
-                span.block.data[span.offsets[:, None] + np.arange(16)] = data[chosen]
+                note_write(warp, span, _ROW_BYTES, False)
+                span.block.data[span.offsets[:, None] + np.arange(_ROW_BYTES)] = data[chosen]
 
         return call
 

@@ -67,10 +67,28 @@ class Fragment:
 
     def unpack(self, registers: Registers) -> Codes:
         """Matrix of codes [rows, cols] held by registers [(warps,) registers, 32]."""
+        if self.bits < 8:
+            raise ValueError(f"codes of {self.bits} bits are unpacked by their values: see gather")
         held = np.ascontiguousarray(registers, dtype=np.uint32).view(self._code_type)
         matrix = np.empty(self.rows * self.cols, dtype=self._code_type)
         matrix[self.flat.reshape(-1)] = held.reshape(-1)
         return matrix.reshape(self.rows, self.cols)
+
+    @cached_property
+    def source(self) -> npt.NDArray[np.int64]:
+        """Where each element of the matrix [rows, cols] is in the flat order of warps, registers, lanes, bits."""
+        place = np.empty(self.rows * self.cols, np.int64)
+        place[self.flat.reshape(-1)] = np.arange(place.size)
+        return place.reshape(self.rows, self.cols)
+
+    @cached_property
+    def flat_registers(self) -> npt.NDArray[np.int64]:
+        """flat of a warp's fragment with one element a register, [registers, lanes]."""
+        return np.ascontiguousarray(self.flat.reshape(self.registers, LANES))
+
+    def gather(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Matrix [rows, cols] of values in the order of registers: of codes, or of what they stand for."""
+        return values.reshape(-1).take(self.source)
 
     def pack(self, matrix: Codes) -> Registers:
         """Registers [(warps,) registers, 32] that hold the matrix of codes."""
@@ -83,12 +101,12 @@ class Fragment:
         return np.dtype(f"u{self.bits // 8}")
 
 
-_MMA_SYNC_K = {32: (4, 8), 16: (8, 16), 8: (16, 32)}  # element bits -> legal k of m16n8k*
+_MMA_SYNC_K = {32: (4, 8), 16: (8, 16), 8: (16, 32), 4: (64,)}  # element bits -> legal k of m16n8k*
 
 
 @lru_cache(maxsize=64)
 def mma_sync_fragment(operand: Operand, k: int, bits: int) -> Fragment:
-    """Fragment of mma.sync m16n8k{k}: A is [16, k] and B is [k, 8] of `bits`-bit elements, C is [16, 8] of 32 or 16."""
+    """Fragment of mma.sync m16n8k{k}: A [16, k] and B [k, 8] of elements of 4 to 32 bits, C [16, 8] of 32 or 16."""
     if operand == "C":
         return Fragment(16, 8, bits, 4 * bits // 32, 1, "C")
     if k not in _MMA_SYNC_K.get(bits, ()):
@@ -159,16 +177,20 @@ def stmatrix_m16n8_trans_b8(registers: Registers) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(held.transpose(0, 2, 4, 3, 1)).reshape(-1, 16)
 
 
-def ldmatrix_m8n16_b4x16_p64(rows: npt.NDArray[np.uint8]) -> Registers:
-    """ldmatrix .b8x16.b4x16_p64: 16 nibbles (8 bytes, low first) of each 16-byte row to one byte each, [count, 32]."""
+def expand_b4x16_p64(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """16 nibbles (the first 8 bytes, low first) of each 16-byte row, one to a byte: [rows, 16]."""
     packed = rows[:, :8]
-    spread = np.stack([packed & 0xF, packed >> 4], axis=-1).reshape(-1, 16)
-    return np.ascontiguousarray(spread).view(np.uint32).reshape(-1, LANES)
+    return np.stack([packed & 0xF, packed >> 4], axis=-1).reshape(-1, 16)
 
 
-def ldmatrix_m8n16_b6x16_p32(rows: npt.NDArray[np.uint8]) -> Registers:
-    """ldmatrix .b8x16.b6x16_p32: 16 six-bit codes (12 bytes, low first) of each row to one byte each, [count, 32]."""
+def expand_b6x16_p32(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """16 six-bit codes (the first 12 bytes, low first) of each 16-byte row, one to a byte: [rows, 16]."""
     triple = rows[:, :12].reshape(-1, 4, 3).astype(np.uint32)
     word = triple[..., 0] | triple[..., 1] << 8 | triple[..., 2] << 16
-    spread = np.stack([word >> shift & 0x3F for shift in (0, 6, 12, 18)], axis=-1).astype(np.uint8)
-    return np.ascontiguousarray(spread).reshape(-1, 16).view(np.uint32).reshape(-1, LANES)
+    spread = np.stack([word >> shift & 0x3F for shift in (0, 6, 12, 18)], axis=-1)
+    return spread.astype(np.uint8).reshape(-1, 16)
+
+
+def ldmatrix_m8n16(rows: npt.NDArray[np.uint8]) -> Registers:
+    """ldmatrix m8n16 of rows [8 * count, 16 bytes], already expanded, to registers [count, 32]."""
+    return np.ascontiguousarray(rows).view(np.uint32).reshape(-1, LANES)

@@ -144,8 +144,8 @@ def test_ldmatrix_sub_byte(name: str) -> None:
     codes = RNG.integers(0, 1 << bits, (MATRIX[name]["address_lanes"], 16), dtype=np.uint8)
     packed = [sum(int(code) << bits * i for i, code in enumerate(row)).to_bytes(16, "little") for row in codes]
     rows = np.frombuffer(b"".join(packed), dtype=np.uint8).reshape(-1, 16)
-    load = fragments.ldmatrix_m8n16_b4x16_p64 if bits == 4 else fragments.ldmatrix_m8n16_b6x16_p32
-    np.testing.assert_array_equal(load(rows), expected_registers(MATRIX[name], codes))
+    expand = fragments.expand_b4x16_p64 if bits == 4 else fragments.expand_b6x16_p32
+    np.testing.assert_array_equal(fragments.ldmatrix_m8n16(expand(rows)), expected_registers(MATRIX[name], codes))
 
 
 def test_movmatrix_is_a_transposed_store_and_load() -> None:
