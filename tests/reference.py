@@ -15,11 +15,11 @@ from gemmgen.ir import (
     Cast,
     DType,
     KernelSpec,
+    Multiplier,
     Operand,
     Residual,
     Scale,
     Store,
-    Tcgen05,
     Wgmma,
     split_axis,
 )
@@ -171,13 +171,13 @@ def _added(spec: KernelSpec) -> set[str]:
     return {name for step in spec.epilogue if not isinstance(step, Store) for name in step.operands}
 
 
-def _body(spec: KernelSpec) -> Wgmma | Tcgen05:
+def _body(spec: KernelSpec) -> Multiplier:
     body = spec.math.body
-    assert isinstance(body, Wgmma | Tcgen05)
+    assert isinstance(body, Multiplier)
     return body
 
 
-def _scales(body: Wgmma | Tcgen05) -> BlockScale | None:
+def _scales(body: Multiplier) -> BlockScale | None:
     return body.promote if isinstance(body, Wgmma) else body.scales
 
 

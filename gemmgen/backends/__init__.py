@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gemmgen.backends import sm90, sm100
+from gemmgen.backends import sm90, sm100, sm120
 from gemmgen.backends.render import render
 from gemmgen.backends.table import table
 from gemmgen.ir import Arch, KernelSpec, Plan
 
-_LOWER: dict[Arch, Callable[[KernelSpec], Plan]] = {Arch.SM90: sm90.lower, Arch.SM100: sm100.lower}
+_LOWER: dict[Arch, Callable[[KernelSpec], Plan]] = {
+    Arch.SM90: sm90.lower,
+    Arch.SM100: sm100.lower,
+    Arch.SM120: sm120.lower,
+}
 
 
 def lower(spec: KernelSpec) -> Plan:

@@ -41,6 +41,15 @@ LIMITS: dict[Arch, Limits] = {
         registers_per_thread=255,
         cluster_size=2,
     ),
+    Arch.SM120: Limits(
+        shared_per_cta=101376,
+        shared_per_sm=102400,
+        shared_reserved=1024,
+        threads_per_cta=1024,
+        registers_per_sm=65536,
+        registers_per_thread=255,
+        cluster_size=1,
+    ),
 }
 
 

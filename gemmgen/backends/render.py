@@ -10,12 +10,15 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from gemmgen.backends.names import C_TYPES, PAIR_TYPES, place_name
+from gemmgen.backends.sm120_view import sm120_view
 from gemmgen.ir import (
     Arch,
     Bias,
     Cast,
     DType,
     MmaPlan,
+    MmaSyncPlan,
     Param,
     Part,
     Plan,
@@ -27,8 +30,6 @@ from gemmgen.ir import (
     UmmaPlan,
 )
 
-C_TYPES = {DType.F32: "float", DType.BF16: "bf16", DType.E4M3: "u8"}
-PAIR_TYPES = {DType.F32: "float2", DType.BF16: "bf16x2"}
 MMA_CALLS = {"e4m3": "f32_e4m3_e4m3", "bf16": "f32_bf16_bf16<A::TRANSPOSE, B::TRANSPOSE>"}
 
 STORED_AT = {"m": "tile.m() + warp * 32, tile.n() + col", "n": "tile.m() + col, tile.n() + warp * 32"}
@@ -37,7 +38,7 @@ STORED_AT = {"m": "tile.m() + warp * 32, tile.n() + col", "n": "tile.m() + col, 
 
 def render(plan: Plan) -> str:
     """The CUDA source of a plan: the same bytes for the same plan, always."""
-    view = {Arch.SM90: _sm90_view, Arch.SM100: _sm100_view}[plan.arch]
+    view = {Arch.SM90: _sm90_view, Arch.SM100: _sm100_view, Arch.SM120: sm120_view}[plan.arch]
     return _environment().get_template(f"{plan.arch}_gemm.cu.jinja").render(**_common(plan), **view(plan))
 
 
@@ -76,7 +77,7 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
     return {
         "ring": ring,
         "math": math,
-        "places_of": {role: _place_name(ring, name) for role, name in _multiplied(plan).items()},
+        "places_of": {role: place_name(ring, name) for role, name in _multiplied(plan).items()},
         "box_parts": [_box_part(plan, ring, part) for part in ring.parts if part.copy_by == "tma"],
         "lane_parts": [_lane_part(ring, part) for part in ring.parts if part.copy_by == "lanes"],
         "a_layout": _layout(mma.a_major, plan.tile.m, plan.tile.k),
@@ -107,8 +108,8 @@ def _sm100_view(plan: Plan) -> dict[str, Any]:
         "transpose": roles.get("transpose_scales"),
         "store": store,
         "box_parts": [_pair_box(plan, ring, part) for part in ring.parts],
-        "a_place": _place_name(ring, mma.a),
-        "b_place": _place_name(ring, mma.b),
+        "a_place": place_name(ring, mma.a),
+        "b_place": place_name(ring, mma.b),
         "a_layout": _umma_layout(mma.a_major, plan.tile.k, mma.step_k),
         "b_layout": _umma_layout(mma.b_major, plan.tile.k, mma.step_k),
         "scale_ids": _scale_ids(plan, mma),
@@ -135,7 +136,7 @@ def _scale_ring(plan: Plan, mma: UmmaPlan, ring: RingPlan) -> dict[str, Any]:
     return {
         "name": ring.name,
         "operand": part.operand,
-        "place": _place_name(ring, part.operand),
+        "place": place_name(ring, part.operand),
         "axis": part.inner_axis,
         "word": word,
         "column": part.column,
@@ -170,7 +171,7 @@ def _scale_ids(plan: Plan, mma: UmmaPlan) -> list[dict[str, str]]:
 
 def _scale_place(plan: Plan, operand: str) -> str:
     ring = next(ring for ring in plan.rings if any(part.operand == operand for part in ring.parts))
-    return _place_name(ring, operand)
+    return place_name(ring, operand)
 
 
 def _pair_box(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
@@ -183,7 +184,7 @@ def _pair_box(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
         axis = "n" if plan.mma.lane_axis == "m" else "m"
         named[axis] += f" + rank * (TILE_{axis.upper()} / 2)"
     inner, outer = (named[axis] for axis in entry.axes)
-    return {"place": _place_name(ring, part.operand), "operand": part.operand, "inner": inner, "outer": outer}
+    return {"place": place_name(ring, part.operand), "operand": part.operand, "inner": inner, "outer": outer}
 
 
 def _rows_line(plan: Plan) -> str:
@@ -206,6 +207,8 @@ def _param_line(param: Param, output: str) -> str:
         assert param.dtype is not None
         const = "" if param.operand == output else "const "
         return f"{const}{C_TYPES[param.dtype]}* {param.name};"
+    if param.kind == "workspace":
+        return {"partials": "float* partials;", "arrivals": "u32* arrivals;"}[param.name]
     if param.kind == "stride":
         return f"u64 {param.name};"
     if param.kind == "scalar":
@@ -224,10 +227,6 @@ def _multiplied(plan: Plan) -> dict[str, str]:
     return {role: name for role, name in names.items() if name is not None}
 
 
-def _place_name(ring: RingPlan, operand: str) -> str:
-    return f"{ring.name}::{operand.upper()}"
-
-
 def _place(plan: Plan, ring: RingPlan, part: Part) -> str:
     """The declaration of an operand's place in a ring's namespace."""
     name = part.operand.upper()
@@ -236,8 +235,11 @@ def _place(plan: Plan, ring: RingPlan, part: Part) -> str:
     if part.copy_by == "lanes":
         return f"using {name} = gemmgen::Gather<{part.offset}, {part.count}, {part.step}, {part.per}>;"
     if part.copy_by == "words":
-        assert isinstance(plan.mma, UmmaPlan)
+        assert isinstance(plan.mma, UmmaPlan | MmaSyncPlan)
         block = plan.mma.sfa_block if part.operand == plan.mma.sfa else plan.mma.sfb_block
+        if isinstance(plan.mma, MmaSyncPlan):
+            words = f"{part.count}, {part.words}, {block}, {part.per}, TILE_K"
+            return f"using {name} = gemmgen::ScaleWords<{part.offset}, {words}>;"
         return f"using {name} = gemmgen::Scales<{part.offset}, {part.count}, {part.words}, {block}>;"
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
     element_bytes = part.atom_bytes // (entry.box[0] * entry.box[1] * part.shared)
@@ -253,7 +255,7 @@ def _coordinate(axis: str, tile_k: int) -> str:
 def _box_part(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
     inner, outer = (_coordinate(axis, plan.tile.k) for axis in entry.axes)
-    return {"operand": part.operand, "place": _place_name(ring, part.operand), "inner": inner, "outer": outer}
+    return {"operand": part.operand, "place": place_name(ring, part.operand), "inner": inner, "outer": outer}
 
 
 def _lane_part(ring: RingPlan, part: Part) -> dict[str, str]:
@@ -261,7 +263,7 @@ def _lane_part(ring: RingPlan, part: Part) -> dict[str, str]:
     k_contiguous = part.inner_axis == "k"
     return {
         "operand": part.operand,
-        "place": _place_name(ring, part.operand),
+        "place": place_name(ring, part.operand),
         "along_k": "kb" if k_contiguous else f"kb * {pitch}",
         "stride": pitch if k_contiguous else "1",
         "axis": part.outer_axis,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmgen.ir import Plan, RingPlan, RolePlan, UmmaPlan
+from gemmgen.ir import MmaSyncPlan, Part, Plan, RingPlan, RolePlan, UmmaPlan
 
 
 def table(plan: Plan) -> str:
@@ -25,7 +25,7 @@ def _ring_lines(plan: Plan, ring: RingPlan) -> list[str]:
         if part.copy_by == "launch":
             text = "16 bytes: the CTA taken over"
         elif part.copy_by == "words":
-            text = f"{part.words} words of scales for {part.count} rows, tmem columns from {part.column}"
+            text = f"{part.words} words of scales for {part.count} rows{_words_go(plan, part)}"
         elif ring.turns == "store" or part.copy_by == "tma":
             entry = boxes[part.operand]
             times = f"{part.atoms} x " if part.atoms > 1 else ""
@@ -38,10 +38,18 @@ def _ring_lines(plan: Plan, ring: RingPlan) -> list[str]:
     return lines
 
 
+def _words_go(plan: Plan, part: Part) -> str:
+    if isinstance(plan.mma, UmmaPlan):
+        return f", tmem columns from {part.column}"
+    return f", with every {part.per}th K block" if part.per > 1 else ""
+
+
 def _mma_line(plan: Plan) -> str:
     mma = plan.mma
     if isinstance(mma, UmmaPlan):
         return _umma_line(mma)
+    if isinstance(mma, MmaSyncPlan):
+        return _mma_sync_line(mma)
     promoted = f", promoted by {mma.sfa} x {mma.sfb} every {plan.tile.k} of k" if mma.sfa else ""
     count = f"{mma.steps * mma.units} a slot, {mma.accumulators} accumulators"
     return f"  mma        {mma.instruction} x {count}{promoted}, unroll {mma.unroll}"
@@ -53,6 +61,14 @@ def _umma_line(mma: UmmaPlan) -> str:
     return f"  mma        {mma.instruction} x {mma.steps} a slot, descriptor {mma.descriptor:#010x}{scales}{memory}"
 
 
+def _mma_sync_line(mma: MmaSyncPlan) -> str:
+    scales = f", scales {mma.sfa} per {mma.sfa_block}, {mma.sfb} per {mma.sfb_block} of k" if mma.sfa else ""
+    count = f"{mma.steps * mma.row_blocks * mma.column_blocks} a slot, {mma.accumulators} accumulators"
+    swapped = ", swapped" if mma.row_axis == "n" else ""
+    share = f"{mma.row_blocks * 16}x{mma.column_blocks * 8} of the tile a warp in {mma.warp_rows}x{mma.warp_columns}"
+    return f"  mma        {mma.instruction} x {count}{scales}\n  warps      {share}{swapped}, unroll {mma.unroll}"
+
+
 def _epilogue_line(plan: Plan) -> str:
     return "  epilogue   " + " -> ".join(entry.step.kind for entry in plan.epilogue) + f"   {_store(plan)}"
 
@@ -62,7 +78,8 @@ def _grid_line(plan: Plan) -> str:
     cluster = f", cluster {plan.cluster.m}x{plan.cluster.n}" if plan.cluster.size > 1 else ""
     launch = ", programmatic launch" if plan.programmatic_launch else ""
     tiles = f"tiles of {tile.m}x{tile.n}x{tile.k}, raster {schedule.raster_group}"
-    return f"  grid       {schedule.kind}, {tiles}{cluster}{launch}"
+    splits = f" of {plan.splits} splits" if plan.splits > 1 else ""
+    return f"  grid       {schedule.kind}{splits}, {tiles}{cluster}{launch}"
 
 
 def _barriers(ring: RingPlan) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import torch
 
-from gemmgen.ir import BlockScale, DType, KernelSpec, Operand, Tcgen05, Wgmma, split_axis
+from gemmgen.ir import BlockScale, DType, KernelSpec, MmaSync, Multiplier, Operand, Tcgen05, Wgmma, split_axis
 from gemmgen.ops.problem import TORCH_DTYPES
 from gemmgen.ops.quantise import AMAX_FLOOR, ceil_to_ue8m0, pack_fp4
 from gemmgen.ops.quantise.blocks import block_amax, spread
@@ -63,14 +63,14 @@ def poisoned(output: Operand, sizes: Mapping[str, int]) -> torch.Tensor:
 def factors_of(spec: KernelSpec) -> tuple[Operand, Operand]:
     """The two operands that are multiplied."""
     body = spec.math.body
-    assert isinstance(body, Wgmma | Tcgen05)
+    assert isinstance(body, Multiplier)
     return spec.operand(body.a), spec.operand(body.b)
 
 
 def k_step(spec: KernelSpec) -> int:
     """What k must be a multiple of: TMA spreads 4-bit numbers to bytes by whole blocks, and packs two a byte."""
     body = spec.math.body
-    spreading = isinstance(body, Tcgen05) and not body.packed
+    spreading = isinstance(body, Tcgen05 | MmaSync) and not body.packed
     return max(
         SPREAD_ELEMENTS if spreading and each.dtype == DType.E2M1 else each.dtype.packed for each in factors_of(spec)
     )
@@ -98,7 +98,7 @@ def outer_axis(operand: Operand) -> str:
 def _scales(spec: KernelSpec) -> BlockScale | None:
     """Whether summing warps or the tensor core apply them."""
     body = spec.math.body
-    assert isinstance(body, Wgmma | Tcgen05)
+    assert isinstance(body, Multiplier)
     return body.promote if isinstance(body, Wgmma) else body.scales
 
 

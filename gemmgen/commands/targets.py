@@ -20,7 +20,7 @@ from gemmgen.runtime.architectures import Architecture
 from gemmgen.runtime.architectures import resolve as resolve_architecture
 from gemmgen.runtime.errors import UnsupportedArchitecture
 
-SMS = {Arch.SM90: 132, Arch.SM100: 148}
+SMS = {Arch.SM90: 132, Arch.SM100: 148, Arch.SM120: 188}
 """Streaming multiprocessors that the choice of a kernel assumes when no device is asked."""
 
 

@@ -5,6 +5,7 @@ from gemmgen.ir.node import Node
 from gemmgen.ir.operand import Operand, split_axis
 from gemmgen.ir.plan import (
     MmaPlan,
+    MmaSyncPlan,
     Param,
     Part,
     Plan,
@@ -18,6 +19,8 @@ from gemmgen.ir.plan import (
 from gemmgen.ir.roles import (
     BlockScale,
     FetchTiles,
+    MmaSync,
+    Multiplier,
     Ring,
     Role,
     Tcgen05,
@@ -26,7 +29,7 @@ from gemmgen.ir.roles import (
     TransposeScales,
     Wgmma,
 )
-from gemmgen.ir.schedule import Cluster, LaunchControl, OneTile, Persistent, Tile
+from gemmgen.ir.schedule import Cluster, LaunchControl, OneTile, Persistent, SplitK, Tile
 from gemmgen.ir.spec import KernelSpec
 from gemmgen.ir.steps import Bias, Cast, Residual, Scale, Step, Store
 
@@ -41,6 +44,9 @@ __all__ = [
     "KernelSpec",
     "LaunchControl",
     "MmaPlan",
+    "MmaSync",
+    "MmaSyncPlan",
+    "Multiplier",
     "Node",
     "OneTile",
     "Operand",
@@ -54,6 +60,7 @@ __all__ = [
     "Role",
     "RolePlan",
     "Scale",
+    "SplitK",
     "Step",
     "StepPlan",
     "Store",

@@ -10,6 +10,7 @@ class Arch(StrEnum):
 
     SM90 = "sm90"
     SM100 = "sm100"
+    SM120 = "sm120"
 
 
 class DType(StrEnum):

@@ -9,7 +9,7 @@ from pydantic import Field
 from gemmgen.ir.dtype import Arch, DType
 from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import Operand
-from gemmgen.ir.schedule import Cluster, Schedule, Tile
+from gemmgen.ir.schedule import Cluster, Schedule, SplitK, Tile
 from gemmgen.ir.steps import Step
 
 
@@ -89,7 +89,7 @@ class RolePlan(Node):
     """A role's warps and registers."""
 
     name: Name
-    kind: Literal["tma_load", "wgmma", "transpose_scales", "tcgen05", "fetch_tiles", "tmem_store"]
+    kind: Literal["tma_load", "wgmma", "transpose_scales", "tcgen05", "mma_sync", "fetch_tiles", "tmem_store"]
     rings: tuple[Name, ...]
     first_warp: int
     warps: int
@@ -159,6 +159,49 @@ class UmmaPlan(Node):
     """Columns to allocate, and the shared-memory offset of the word that their address is written to."""
 
 
+class MmaSyncPlan(Node):
+    """A product of warps out of registers: one instruction shape, the grid of warps, and where scales are picked from.
+
+    ``a`` and ``b`` are the instruction's operands: a's rows are the fragments' rows, b's their columns. ``row_axis``
+    says which of m and n the rows are. A warp has ``row_blocks`` blocks of 16 rows and ``column_blocks`` of 8 columns.
+    """
+
+    kind: Literal["mma_sync"] = "mma_sync"
+    instruction: str
+    call: Literal["bf16", "tf32", "e4m3", "mxf8f6f4", "mxf4nvf4_2x", "mxf4nvf4_4x"]
+    row_axis: Literal["m", "n"] = "m"
+    step_k: int
+    steps: int
+    warp_rows: int
+    warp_columns: int
+    row_blocks: int
+    column_blocks: int
+    row_bytes: Literal[64, 128]
+    """Bytes of k of a row in shared memory."""
+    a: Name
+    b: Name
+    a_type: DType
+    b_type: DType
+    a_major: Literal["k", "mn"]
+    b_major: Literal["k", "mn"]
+    sfa: Name | None = None
+    sfb: Name | None = None
+    sfa_block: int = 0
+    sfb_block: int = 0
+    """Elements of k that one scale covers."""
+    unroll: int = 1
+
+    @property
+    def accumulators(self) -> int:
+        """fp32 registers a thread holds for the tile."""
+        return 4 * self.row_blocks * self.column_blocks
+
+    @property
+    def warps(self) -> int:
+        """Warps of the grid."""
+        return self.warp_rows * self.warp_columns
+
+
 class StepPlan(Node):
     """An epilogue step with its operands' shapes resolved: ``along`` is how its operand broadcasts."""
 
@@ -181,7 +224,7 @@ class Param(Node):
     """One field of the kernel's parameter struct, in order."""
 
     name: Name
-    kind: Literal["tensor_map", "pointer", "stride", "scalar", "extent"]
+    kind: Literal["tensor_map", "pointer", "stride", "scalar", "extent", "workspace"]
     operand: Name | None = None
     dtype: DType | None = None
 
@@ -199,7 +242,7 @@ class Plan(Node):
     shared_bytes: int
     rings: tuple[RingPlan, ...]
     roles: tuple[RolePlan, ...]
-    mma: MmaPlan | UmmaPlan = Field(discriminator="kind")
+    mma: MmaPlan | UmmaPlan | MmaSyncPlan = Field(discriminator="kind")
     epilogue: tuple[StepPlan, ...]
     store: StorePlan
     schedule: Schedule
@@ -238,6 +281,11 @@ class Plan(Node):
         return found
 
     @property
+    def splits(self) -> int:
+        """CTAs that share a tile's K blocks."""
+        return self.schedule.splits if isinstance(self.schedule, SplitK) else 1
+
+    @property
     def storing(self) -> RolePlan:
         """The role that runs the epilogue."""
-        return next(role for role in self.roles if role.kind in ("wgmma", "tmem_store"))
+        return next(role for role in self.roles if role.kind in ("wgmma", "mma_sync", "tmem_store"))

@@ -130,6 +130,36 @@ class Tcgen05(Node):
         return (self.a, self.b, *scales)
 
 
+class MmaSync(Node):
+    """Warps copy fragments from shared memory to registers, multiply there, then run the epilogue.
+
+    They stand in a grid: ``warp_rows`` of them share the rows of the product, the others its columns. With ``scales``
+    the tensor core applies block scales itself. ``packed`` keeps 4-bit operands packed in shared memory, at twice the
+    rate of 8-bit ones; otherwise each takes a byte there. ``swap_ab`` puts n on the product's rows. ``unroll`` copies
+    of the K loop's body let the compiler overlap them.
+    """
+
+    kind: Literal["mma_sync"] = "mma_sync"
+    drains: Rings
+    a: Name = "a"
+    b: Name = "b"
+    scales: BlockScale | None = None
+    warp_rows: Annotated[int, Field(ge=1, le=16)] = 4
+    packed: bool = False
+    swap_ab: bool = False
+    unroll: Annotated[int, Field(ge=1, le=16)] = 1
+
+    @property
+    def fills(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """What it reads from the rings it drains."""
+        scales = (self.scales.a, self.scales.b) if self.scales else ()
+        return (self.a, self.b, *scales)
+
+
 class FetchTiles(Node):
     """One thread asks for tiles whose CTAs have not started, for all roles of the CTA or pair."""
 
@@ -152,7 +182,11 @@ class TmemStore(Node):
         return ()
 
 
-Body = Annotated[TmaLoad | Wgmma | TransposeScales | Tcgen05 | FetchTiles | TmemStore, Field(discriminator="kind")]
+Body = Annotated[
+    TmaLoad | Wgmma | TransposeScales | Tcgen05 | MmaSync | FetchTiles | TmemStore, Field(discriminator="kind")
+]
+Multiplier = Wgmma | Tcgen05 | MmaSync
+"""Bodies that multiply; every spec has one."""
 
 
 class Role(Node):

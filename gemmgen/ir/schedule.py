@@ -55,4 +55,16 @@ class LaunchControl(Node):
     raster_group: Annotated[int, Field(ge=1)] = 8
 
 
-Schedule = Annotated[OneTile | Persistent | LaunchControl, Field(discriminator="kind")]
+class SplitK(Node):
+    """Persistent, and ``splits`` CTAs share the K blocks of a tile, for problems with fewer tiles than SMs.
+
+    Each writes its sums to a workspace; the one that comes last adds them up in a fixed order and runs the epilogue,
+    so results do not depend on who that is.
+    """
+
+    kind: Literal["split_k"] = "split_k"
+    splits: Annotated[int, Field(ge=2, le=32)]
+    raster_group: Annotated[int, Field(ge=1)] = 8
+
+
+Schedule = Annotated[OneTile | Persistent | LaunchControl | SplitK, Field(discriminator="kind")]

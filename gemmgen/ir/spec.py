@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from gemmgen.ir.dtype import Arch
 from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import Operand
-from gemmgen.ir.roles import FetchTiles, Ring, Role, Tcgen05, TmaLoad, TransposeScales, Wgmma
+from gemmgen.ir.roles import FetchTiles, Multiplier, Ring, Role, TmaLoad, TransposeScales
 from gemmgen.ir.schedule import Cluster, LaunchControl, Persistent, Schedule, Tile
 from gemmgen.ir.steps import Bias, Cast, Residual, Scale, Step, Store
 
@@ -52,7 +52,7 @@ class KernelSpec(Node):
     @property
     def math(self) -> Role:
         """The role that multiplies."""
-        return next(role for role in self.roles if isinstance(role.body, Wgmma | Tcgen05))
+        return next(role for role in self.roles if isinstance(role.body, Multiplier))
 
     @property
     def output(self) -> Operand:
@@ -90,7 +90,10 @@ def _names_are_unique(spec: KernelSpec) -> None:
 
 
 def _roles_are_complete(spec: KernelSpec) -> None:
-    kinds: tuple[tuple[Any, str], ...] = ((TmaLoad, "TmaLoad"), (Wgmma | Tcgen05, "Wgmma or Tcgen05"))
+    kinds: tuple[tuple[Any, str], ...] = (
+        (TmaLoad, "TmaLoad"),
+        (Multiplier, "Wgmma, Tcgen05 or MmaSync"),
+    )
     for body, what in kinds:
         count = sum(isinstance(role.body, body) for role in spec.roles)
         if count != 1:
@@ -133,7 +136,7 @@ def _schedule_is_served(spec: KernelSpec) -> None:
 
 def _multiplier_is_fed(spec: KernelSpec) -> None:
     body = spec.math.body
-    assert isinstance(body, Wgmma | Tcgen05)
+    assert isinstance(body, Multiplier)
     held = [name for ring in body.drains for name in spec.ring(ring).holds]
     missing = [name for name in body.operands if name not in held]
     if missing:

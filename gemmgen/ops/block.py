@@ -12,7 +12,7 @@ from typing import Any
 from gemmgen.ir import Param, Plan
 from gemmgen.runtime.arguments import TENSOR_MAP_BYTES, Encoder, Problem, TensorView, pack
 
-FIELD_BYTES = {"tensor_map": TENSOR_MAP_BYTES, "pointer": 8, "stride": 8, "scalar": 4, "extent": 4}
+FIELD_BYTES = {"tensor_map": TENSOR_MAP_BYTES, "pointer": 8, "stride": 8, "workspace": 8, "scalar": 4, "extent": 4}
 _PROBES = (0x7F5A_3C96_E1C0, 0x00A5_C369_1E20)
 """Two addresses aligned to 32 bytes, the most that a map asks for, that differ in every bit above."""
 

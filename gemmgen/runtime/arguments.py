@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from gemmgen.ir import Operand, Param, Plan, TensorMapPlan, split_axis
@@ -51,6 +51,8 @@ class Problem:
     sizes: Mapping[str, int]
     tensors: Mapping[str, TensorView]
     scalars: Mapping[str, float]
+    workspace: Mapping[str, int] = field(default_factory=dict)
+    """Addresses by parameter name; ``workspace_bytes`` says how much lies there."""
 
 
 def extent(axis: str, sizes: Mapping[str, int]) -> int:
@@ -75,12 +77,23 @@ def grid_size(plan: Plan, sizes: Mapping[str, int], sms: int) -> int:
     cluster = plan.cluster
     rows = -(-sizes["m"] // (plan.tile.m * cluster.m))
     cols = -(-sizes["n"] // (plan.tile.n * cluster.n))
-    units = rows * cols
+    units = rows * cols * plan.splits
     if units > 2**32 - 1:
         raise ValueError(f"m={sizes['m']}, n={sizes['n']}: {units} tiles are more than 2^32 - 1; split the problem")
-    if plan.schedule.kind == "persistent":
+    if plan.schedule.kind in ("persistent", "split_k"):
         units = min(units, max(1, sms * plan.ctas_per_sm // cluster.size))
     return units * cluster.size
+
+
+def workspace_bytes(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Bytes of each workspace of a launch: sums of CTAs that share a tile, and counters, all 0 before it and after."""
+    if plan.splits == 1:
+        return {}
+    tiles = -(-sizes["m"] // plan.tile.m) * -(-sizes["n"] // plan.tile.n)
+    return {
+        "partials": tiles * plan.splits * plan.tile.m * plan.tile.n * 4,
+        "arrivals": tiles * plan.storing.warps * 4,
+    }
 
 
 def pack(plan: Plan, problem: Problem, encode: Encoder) -> bytes:
@@ -91,6 +104,8 @@ def pack(plan: Plan, problem: Problem, encode: Encoder) -> bytes:
 def _field(plan: Plan, param: Param, problem: Problem, encode: Encoder) -> bytes:
     if param.kind == "extent":
         return struct.pack("<I", problem.sizes[param.name])
+    if param.kind == "workspace":
+        return struct.pack("<Q", problem.workspace[param.name])
     assert param.operand is not None
     if param.kind == "scalar":
         return struct.pack("<f", problem.scalars[param.operand])

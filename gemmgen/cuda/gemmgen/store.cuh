@@ -2,6 +2,7 @@
 #pragma once
 #include "gemmgen/fragment.cuh"
 #include "gemmgen/pair.cuh"
+#include "gemmgen/swizzle.cuh"
 #include "ptx/control.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/tma.cuh"
@@ -19,14 +20,6 @@ template <>
 struct PairOf<float> {
   using type = float2;
 };
-
-// Byte offset in a staging buffer of rows ROW_BYTES wide, under the smem_swizzle of that width: 16-byte chunks are
-// exchanged by the low bits of the 128-byte line they lie in.
-template <u32 ROW_BYTES>
-DEVICE u32 staged(u32 row, u32 byte) {
-  const u32 at = row * ROW_BYTES + byte;
-  return at ^ ((at >> 7) % (ROW_BYTES / 16)) << 4;
-}
 
 // Staged through SLOTS buffers of 16 rows x ROW_BYTES a warp and written by TMA, which clips at the matrix's edge.
 template <class T, u32 ROW_BYTES, u32 SLOTS>

@@ -23,6 +23,15 @@ DEVICE u32 cluster_rank() {
 // shfl.sync.bfly: what the lane beside this one has.
 DEVICE float exchange_with_neighbour(float x) { return __shfl_xor_sync(0xffffffff, x, 1); }
 
+// shfl.sync.bfly: what the lane has whose index differs from this one's in the bits of MASK.
+template <u32 MASK>
+DEVICE float exchange(float x) {
+  return __shfl_xor_sync(0xffffffff, x, MASK);
+}
+
+// shfl.sync.idx: what lane 0 has.
+DEVICE u32 first_lanes(u32 x) { return __shfl_sync(0xffffffff, x, 0); }
+
 // Dynamic shared memory as the 32-bit address that shared-memory instructions take.
 DEVICE u32 smem_base() { return static_cast<u32>(__cvta_generic_to_shared(gemmgen_shared)); }
 

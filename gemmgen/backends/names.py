@@ -1,0 +1,13 @@
+"""Names that emitted text gives to what a plan holds: C types by element type, places of operands in rings."""
+
+from __future__ import annotations
+
+from gemmgen.ir import DType, RingPlan
+
+C_TYPES = {DType.F32: "float", DType.BF16: "bf16", DType.E4M3: "u8"}
+PAIR_TYPES = {DType.F32: "float2", DType.BF16: "bf16x2"}
+
+
+def place_name(ring: RingPlan, operand: str) -> str:
+    """An operand's place in a ring."""
+    return f"{ring.name}::{operand.upper()}"

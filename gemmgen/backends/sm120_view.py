@@ -1,0 +1,105 @@
+"""What the sm120 template prints beside the plan: finished strings for fragments, scales, schedule and store."""
+
+from __future__ import annotations
+
+from math import lcm
+from typing import Any
+
+from gemmgen.backends.names import C_TYPES, place_name
+from gemmgen.backends.sm120_product import BLOCK_COLUMNS, BLOCK_ROWS, column_axis, spreads
+from gemmgen.ir import DType, MmaSyncPlan, Part, Plan, RolePlan
+
+SCALES_PER_PRODUCT = {"mxf8f6f4": 1, "mxf4nvf4_2x": 2, "mxf4nvf4_4x": 4}
+
+
+def sm120_view(plan: Plan) -> dict[str, Any]:
+    """Everything the template needs that is no field of the plan."""
+    mma = plan.mma
+    assert isinstance(mma, MmaSyncPlan)
+    ring = plan.mainloop
+    math = next(role for role in plan.roles if role.kind == "mma_sync")
+    words = [_word_part(plan, part) for part in ring.parts if part.copy_by == "words"]
+    first, last = ("tile.first(k_blocks)", "tile.last(k_blocks)") if plan.splits > 1 else ("0", "k_blocks")
+    row, column = f"first_row + {BLOCK_ROWS} * i", "first_col"
+    at = {mma.row_axis: row, column_axis(mma.row_axis): column}
+    return {
+        "ring": ring,
+        "math": math,
+        "schedule": _schedule(plan),
+        "first_block": first,
+        "last_block": last,
+        "box_parts": [_box_part(plan, part) for part in ring.parts if part.copy_by == "tma"],
+        "word_parts": words,
+        "rare_words": [part for part in words if part["per"] > 1],
+        "a_place": place_name(ring, mma.a),
+        "b_place": place_name(ring, mma.b),
+        "a_fragments": _fragments(plan, mma, "A"),
+        "b_fragments": _fragments(plan, mma, "B"),
+        "scales": [_scales(plan, mma, side) for side in ("a", "b")] if mma.sfa else [],
+        "scales_per_product": SCALES_PER_PRODUCT.get(mma.call, 0),
+        "mma_call": _call(mma),
+        "store_line": _store_line(plan, mma, math),
+        "store_m": f"tile.m() + {at['m']}",
+        "store_n": f"tile.n() + {at['n']}",
+    }
+
+
+def _call(mma: MmaSyncPlan) -> str:
+    types = f"_{mma.a_type}_{mma.b_type}" if mma.call == "mxf8f6f4" else ""
+    return f"mma_{mma.call}{types}"
+
+
+def _schedule(plan: Plan) -> str:
+    tiles = f"TILE_M, TILE_N, {plan.schedule.raster_group}"
+    if plan.splits == 1:
+        return f"gemmgen::Persistent<{tiles}, CLUSTER_M, CLUSTER_N>"
+    unit = lcm(*(part.per for part in plan.mainloop.parts))
+    return f"gemmgen::SplitK<{tiles}, {plan.splits}, {unit}>"
+
+
+def _fragments(plan: Plan, mma: MmaSyncPlan, side: str) -> str:
+    major, dtype = (mma.a_major, mma.a_type) if side == "A" else (mma.b_major, mma.b_type)
+    if major == "mn":
+        return f"gemmgen::MnMajorFragments<gemmgen::Side::{side}, TILE_K>"
+    spread = ", true" if spreads(dtype, mma.call) else ""
+    return f"gemmgen::KMajorFragments<gemmgen::Side::{side}, {mma.row_bytes}{spread}>"
+
+
+def _box_part(plan: Plan, part: Part) -> dict[str, str]:
+    """Where a box starts; packed 4-bit elements are counted two at a time."""
+    entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
+    halved = entry.element == "u8" and entry.dtype == DType.E2M1
+    named = {"m": "tile.m()", "n": "tile.n()", "k": "kb * (TILE_K / 2)" if halved else "kb * TILE_K"}
+    inner, outer = (named[axis] for axis in entry.axes)
+    return {"place": place_name(plan.mainloop, part.operand), "operand": part.operand, "inner": inner, "outer": outer}
+
+
+def _word_part(plan: Plan, part: Part) -> dict[str, Any]:
+    place = place_name(plan.mainloop, part.operand)
+    return {"place": place, "operand": part.operand, "axis": part.inner_axis, "per": part.per}
+
+
+def _scales(plan: Plan, mma: MmaSyncPlan, side: str) -> dict[str, Any]:
+    """The words of one factor's scales and what is picked from them for a product."""
+    name = mma.sfa if side == "a" else mma.sfb
+    assert name is not None
+    part = plan.mainloop.part(name)
+    rows = side == "a"
+    return {
+        **_word_part(plan, part),
+        "words": part.words,
+        "blocks": mma.row_blocks if rows else mma.column_blocks,
+        "stride": BLOCK_ROWS if rows else BLOCK_COLUMNS,
+        "first": "first_row + gemmgen::scale_row()" if rows else "first_col + gemmgen::scale_col()",
+        "picked": f"{side}_scale",
+    }
+
+
+def _store_line(plan: Plan, mma: MmaSyncPlan, math: RolePlan) -> str:
+    store = plan.store
+    ctype = C_TYPES[store.dtype]
+    if store.through is None:
+        kind = "SwappedStore" if mma.row_axis == "n" else "DirectStore"
+        return f"gemmgen::{kind}<{ctype}> store(p.{store.operand}, p.{store.operand}_stride);"
+    kind = f"gemmgen::StagedStore<{ctype}, {store.row_bytes}, {store.through}::SLOTS>"
+    return f"{kind} store(p.{store.operand}, {store.through}::{store.operand.upper()}, warp);"

@@ -1,0 +1,15 @@
+// The smem_swizzle that the copy engine applies, as an address: for lanes that read or write what it copies.
+#pragma once
+#include "ptx/types.cuh"
+
+namespace gemmgen {
+
+// Byte offset in rows ROW_BYTES wide, under the smem_swizzle of that width: 16-byte chunks are exchanged by the low bits
+// of the 128-byte line they lie in.
+template <u32 ROW_BYTES>
+DEVICE u32 staged(u32 row, u32 byte) {
+  const u32 at = row * ROW_BYTES + byte;
+  return at ^ ((at >> 7) % (ROW_BYTES / 16)) << 4;
+}
+
+}  // namespace gemmgen
