@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 ScaleOperand = Callable[[], Array]
 _ROWS = {"A": 16, "B": 8}
 _THREADS = {"A": 2, "B": 4}  # thread-ids that select the lanes of a quad
-_MODERATE = 40  # exponents whose products fit float32 by far
+_NAN_EXPONENT = 600  # of UE8M0's code 255, so large that sums with it are told apart
+_EXPONENTS = np.array([*range(255), _NAN_EXPONENT])
+_POWERS = np.append(np.ldexp(1.0, np.arange(_NAN_EXPONENT) - 254), np.full(_NAN_EXPONENT + 1, np.nan))
 
 # kind and scale vector -> scale types; without a scale vector the first entry of the kind counts, if it may be left out
 _LEGAL: dict[str, dict[str, tuple[str, ...]]] = {
@@ -43,24 +45,22 @@ class BlockScale:
         return tuple(range(0, 4, self.count))
 
     def product(self, a: Array, b: Array, a_scales: ScaleOperand, b_scales: ScaleOperand) -> Array:
-        """(A * scale_A) @ (B * scale_B) of values A [16, k] and B [k, 8]; scales as codes [rows, count]."""
+        """(A * scale_A) @ (B * scale_B) of values A [16, k] and B [k, 8], float64; scales as codes [rows, count]."""
         a_codes, b_codes = a_scales(), b_scales()
-        table = decode_table(self.fmt)
-        if self.fmt == "ue8m0" and not (_is_moderate(a_codes) and _is_moderate(b_codes)):
-            table = table.astype(np.float64)
-        left, right = table[a_codes], table[b_codes]
-        if self.count == 1:
-            whole: Array = (a @ b) * (left * right[:, 0])
+        if self.count == 1:  # one power of two for each element of the result
+            whole: Array = (a @ b) * _POWERS.take(_EXPONENTS.take(a_codes) + _EXPONENTS.take(b_codes[:, 0]))
             return whole
         k = a.shape[1] // self.count
-        spread_a = (a.reshape(16, self.count, k) * left[:, :, None]).reshape(16, -1)
-        spread_b = (b.reshape(self.count, k, 8) * right.T[:, None, :]).reshape(-1, 8)
-        result: Array = spread_a @ spread_b
+        table = _float64_table(self.fmt)
+        spread_a = a.reshape(16, self.count, k) * table.take(a_codes)[:, :, None]
+        spread_b = b.reshape(self.count, k, 8) * table.take(b_codes.T)[:, None, :]
+        result: Array = spread_a.reshape(16, -1) @ spread_b.reshape(-1, 8)
         return result
 
 
-def _is_moderate(codes: Array) -> bool:
-    return bool(codes.min() >= 127 - _MODERATE and codes.max() <= 127 + _MODERATE)
+@lru_cache(maxsize=4)
+def _float64_table(fmt: str) -> Array:
+    return decode_table(fmt).astype(np.float64)
 
 
 def block_scale_of(instr: Instr, kind: str, mods: Mods) -> BlockScale | None:
@@ -86,43 +86,55 @@ def scale_lanes(side: str, thread: int) -> Array:
     return 4 * (row % 8) + 2 * thread + row // 8 if side == "A" else 4 * row + thread
 
 
-def scale_operand(warp: Warp, scale: BlockScale, side: str, data: Any, selector: Any) -> ScaleOperand:
-    """A call that gives the codes [rows, count] out of scale data and {byte-id, thread-id}."""
-    register = warp.src(data.items[0] if isinstance(data, Vec) else data, "u32")
+def scale_operand(scale: BlockScale, side: str, data: Any, selector: Any) -> Callable[[Warp], ScaleOperand]:
+    """Binds to a warp a call that gives the codes [rows, count] out of scale data and {byte-id, thread-id}."""
     if not isinstance(selector, Vec) or len(selector.items) != 2:
         raise UnknownInstruction(f"the selector of scale-{side.lower()} must be {{byte-id, thread-id}}, got {selector}")
-    byte, thread = (
-        _selected(warp, item, f"{name}-{side.lower()}", legal, scale)
-        for item, name, legal in zip(
-            selector.items, ("byte-id", "thread-id"), (scale.byte_ids, tuple(range(_THREADS[side]))), strict=True
-        )
-    )
-    mask = 0x7F if scale.fmt == "ue4m3" else 0xFF
+    held = data.items[0] if isinstance(data, Vec) else data
+    names = (f"byte-id-{side.lower()}", f"thread-id-{side.lower()}")
+    legal = (scale.byte_ids, tuple(range(_THREADS[side])))
+    byte, thread = (_selected(*about, scale) for about in zip(selector.items, names, legal, strict=True))
 
-    def codes() -> Array:
-        first = byte()
-        octets = register[scale_lanes(side, thread())].view(np.uint8).reshape(-1, 4)
-        return octets[:, first : first + scale.count] & mask
+    def bind(warp: Warp) -> ScaleOperand:
+        octets = warp.src(held, "u32").view(np.uint8)
+        first, lane = byte(warp), thread(warp)
+        if scale.fmt == "ue4m3":  # seven bits; the eighth is padding
+            return lambda: octets.take(_octets(side, lane(), first(), scale.count)) & 0x7F
+        return lambda: octets.take(_octets(side, lane(), first(), scale.count))
 
-    return codes
+    return bind
 
 
-def _selected(warp: Warp, item: Any, name: str, legal: tuple[int, ...], scale: BlockScale) -> Callable[[], int]:
-    """A selector's value, the same in all lanes."""
-    row = warp.src(item, "u16")
+@lru_cache(maxsize=64)
+def _octets(side: str, thread: int, first: int, count: int) -> Array:
+    """Place of every scale among the bytes of 32 lanes, [rows, count]."""
+    found: Array = 4 * scale_lanes(side, thread)[:, None] + np.arange(first, first + count)
+    return found
 
-    def value() -> int:
-        chosen = int(row[0])
+
+def _selected(item: Any, name: str, legal: tuple[int, ...], scale: BlockScale) -> Callable[[Warp], Callable[[], int]]:
+    """Binds a call that gives a selector's value, the same in all lanes."""
+
+    def checked(chosen: int) -> int:
         if chosen not in legal:
-            raise Fault(
-                f"mma.sync: {name} is {chosen}; with .scale_vec::{scale.count}X it must be "
-                f"{' or '.join(map(str, legal))}"
-            )
-        if (row != chosen).any():
-            raise Fault(f"mma.sync: {name} differs between lanes, {sorted(set(row.tolist()))}; it must be one value")
+            wanted = " or ".join(map(str, legal))
+            raise Fault(f"mma.sync: {name} is {chosen}; with .scale_vec::{scale.count}X it must be {wanted}")
         return chosen
 
     if isinstance(item, Imm):
-        fixed = value()
-        return lambda: fixed
-    return value
+        fixed = checked(item.value)
+        return lambda warp: lambda: fixed
+
+    def bind(warp: Warp) -> Callable[[], int]:
+        row = warp.src(item, "u16")
+
+        def value() -> int:
+            if (row != row[0]).any():
+                raise Fault(
+                    f"mma.sync: {name} differs between lanes: {sorted(set(row.tolist()))}; it must be one value"
+                )
+            return checked(int(row[0]))
+
+        return value
+
+    return bind

@@ -65,11 +65,12 @@ def mma_sync(instr: Instr) -> Bind:
     if len(instr.operands) != wanted:
         raise UnknownInstruction(f"{instr.opcode!r} takes {wanted} operands, got {len(instr.operands)}")
     compute = _integer_product(form) if form.c == "s32" else _float_product(form)
+    scale_operands = _scales(instr, form)
 
     def bind(warp: Warp, mask: Mask | None) -> Call:
         out = [warp.row(item, "u32") for item in registers_of(instr.operands[0])]
         a, b, c = (stacked(warp, op) for op in instr.operands[1:4])
-        scales = _scales(warp, instr, form)
+        scales = [operand(warp) for operand in scale_operands]
 
         def call() -> None:
             if len(warp.active) != 32:
@@ -131,11 +132,11 @@ def stacked(warp: Warp, operand: Any) -> Callable[[], Array]:
     return lambda: np.stack(rows)
 
 
-def _scales(warp: Warp, instr: Instr, form: Form) -> list[ScaleOperand]:
+def _scales(instr: Instr, form: Form) -> list[Callable[[Warp], ScaleOperand]]:
     """Scale data and selectors follow C, first A's and then B's."""
     if form.scale is None:
         return []
-    return [scale_operand(warp, form.scale, side, *instr.operands[at : at + 2]) for side, at in (("A", 4), ("B", 6))]
+    return [scale_operand(form.scale, side, *instr.operands[at : at + 2]) for side, at in (("A", 4), ("B", 6))]
 
 
 Product = Callable[[Array, Array, Array, list[ScaleOperand]], Array]
