@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gemmgen.backends.names import C_TYPES, PAIR_TYPES, place_name
-from gemmgen.backends.sm120_view import sm120_view
+from gemmgen.backends.sm120_view import scale_words, sm120_view
 from gemmgen.ir import (
     Arch,
     Bias,
@@ -235,11 +235,10 @@ def _place(plan: Plan, ring: RingPlan, part: Part) -> str:
     if part.copy_by == "lanes":
         return f"using {name} = gemmgen::Gather<{part.offset}, {part.count}, {part.step}, {part.per}>;"
     if part.copy_by == "words":
-        assert isinstance(plan.mma, UmmaPlan | MmaSyncPlan)
-        block = plan.mma.sfa_block if part.operand == plan.mma.sfa else plan.mma.sfb_block
         if isinstance(plan.mma, MmaSyncPlan):
-            words = f"{part.count}, {part.words}, {block}, {part.per}, TILE_K"
-            return f"using {name} = gemmgen::ScaleWords<{part.offset}, {words}>;"
+            return f"using {name} = {scale_words(plan.mma, part)};"
+        assert isinstance(plan.mma, UmmaPlan)
+        block = plan.mma.sfa_block if part.operand == plan.mma.sfa else plan.mma.sfb_block
         return f"using {name} = gemmgen::Scales<{part.offset}, {part.count}, {part.words}, {block}>;"
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
     element_bytes = part.atom_bytes // (entry.box[0] * entry.box[1] * part.shared)

@@ -12,6 +12,13 @@ from gemmgen.ir import DType, MmaSyncPlan, Part, Plan, RolePlan
 SCALES_PER_PRODUCT = {"mxf8f6f4": 1, "mxf4nvf4_2x": 2, "mxf4nvf4_4x": 4}
 
 
+def scale_words(mma: MmaSyncPlan, part: Part) -> str:
+    """The type of an operand's words of scales."""
+    block = mma.sfa_block if part.operand == mma.sfa else mma.sfb_block
+    shape = (part.offset, part.count, part.words, block, part.per, "TILE_K", SCALES_PER_PRODUCT[mma.call])
+    return f"gemmgen::ScaleWords<{', '.join(map(str, shape))}>"
+
+
 def sm120_view(plan: Plan) -> dict[str, Any]:
     """Everything the template needs that is no field of the plan."""
     mma = plan.mma
@@ -36,7 +43,6 @@ def sm120_view(plan: Plan) -> dict[str, Any]:
         "a_fragments": _fragments(plan, mma, "A"),
         "b_fragments": _fragments(plan, mma, "B"),
         "scales": [_scales(plan, mma, side) for side in ("a", "b")] if mma.sfa else [],
-        "scales_per_product": SCALES_PER_PRODUCT.get(mma.call, 0),
         "mma_call": _call(mma),
         "store_line": _store_line(plan, mma, math),
         "store_m": f"tile.m() + {at['m']}",

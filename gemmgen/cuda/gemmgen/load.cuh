@@ -33,6 +33,13 @@ struct Boxes {
         ptx::tma_load_2d_multicast(to, map, x, y, full, u16((1 << SHARED) - 1));
     }
   }
+
+  // The same into a CTA that is in no cluster.
+  DEVICE static void load_own(u32 slot, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
+#pragma unroll
+    for (u32 box = 0; box < BOXES; ++box)
+      ptx::tma_load_2d_own(address(slot) + box * BOX_BYTES, map, inner + box * ELEMENTS, outer, full);
+  }
 };
 
 // COUNT fp32 scales, one every STEP rows (or columns) of the tile, each standing for PER of them.

@@ -11,28 +11,25 @@ namespace gemmgen {
 DEVICE u32 scale_row() { return ptx::lane_index() / 4 + ptx::lane_index() % 2 * 8; }
 DEVICE u32 scale_col() { return ptx::lane_index() / 4; }
 
-// WORDS words a K block for each of ROWS rows, a scale for every BLOCK of k; or one word for PER K blocks of TILE_K.
-// Slot 0 lies OFFSET bytes into dynamic shared memory.
-template <u32 OFFSET, u32 ROWS, u32 WORDS, u32 BLOCK, u32 PER, u32 TILE_K>
+// WORDS words a K block for each of ROWS rows, a scale for every BLOCK of k; or one word for PER K blocks of TILE_K. A
+// product takes SCALES of them. Slot 0 lies OFFSET bytes into dynamic shared memory.
+//
+// Bytes of a word past the end of k may hold anything, NaN too, and a product reaches there: whatever is picked for it
+// is a scale that belongs to k, or 0.
+template <u32 OFFSET, u32 ROWS, u32 WORDS, u32 BLOCK, u32 PER, u32 TILE_K, u32 SCALES>
 struct ScaleWords {
   static constexpr u32 BYTES = WORDS * ROWS * 4;
   static constexpr u32 SLOT_BYTES = (BYTES + 127) / 128 * 128;
+  static constexpr u32 STEP = SCALES == 1 ? 32 : 64;
 
   DEVICE static u32 address(u32 slot) { return ptx::smem_base() + OFFSET + slot * SLOT_BYTES; }
 
   // With K block kb, the first of those that a word serves.
   DEVICE static void load(u32 slot, const ptx::TensorMap& map, u32 row, u32 kb, u32 full) {
-    ptx::tma_load_2d(address(slot), map, row, kb / PER * WORDS, full);
+    ptx::tma_load_2d_own(address(slot), map, row, kb / PER * WORDS, full);
   }
 
-  // Bytes of a word that belong to the `rest` elements of k from its first one on. The others may hold anything, NaN
-  // too, and a product reaches past the end of k.
-  DEVICE static u32 meant(u32 rest) {
-    const u32 bytes = (rest + BLOCK - 1) / BLOCK;
-    return bytes >= 4 ? 0xffffffff : (1u << 8 * bytes) - 1;
-  }
-
-  // Words of COUNT rows STRIDE apart from `row` on. k elements of K block kb and later are left to multiply.
+  // Words of COUNT rows STRIDE apart from `row` on, as K block kb of k elements needs them.
   template <u32 STRIDE, u32 COUNT>
   DEVICE static void read(u32 (&to)[WORDS][COUNT], u32 slot, u32 row, u32 kb, u32 k) {
     const u32 from = address(slot) + row * 4;
@@ -40,29 +37,40 @@ struct ScaleWords {
     for (u32 w = 0; w < WORDS; ++w)
 #pragma unroll
       for (u32 i = 0; i < COUNT; ++i) to[w][i] = ptx::load_shared_word(from + (w * ROWS + i * STRIDE) * 4);
-    if (kb * TILE_K + 4 * BLOCK * WORDS <= k) return;
+    if constexpr (SCALES == 4)
+      if ((kb + 1) * TILE_K > k) clear(to, k - kb * TILE_K);
+  }
+
+  // Of words that products take whole: `rest` elements of k begin in them, what lies behind becomes 0.
+  template <u32 COUNT>
+  DEVICE static void clear(u32 (&words)[WORDS][COUNT], u32 rest) {
 #pragma unroll
     for (u32 w = 0; w < WORDS; ++w) {
-      const u32 start = kb * TILE_K + 4 * BLOCK * w;
-      const u32 mask = start < k ? meant(k - start) : 0;
+      const u32 first = w * 4 * BLOCK;
+      const u32 bytes = rest > first ? (rest - first + BLOCK - 1) / BLOCK : 0;
+      const u32 mask = bytes >= 4 ? 0xffffffff : (1u << 8 * bytes) - 1;
 #pragma unroll
-      for (u32 i = 0; i < COUNT; ++i) to[w][i] &= mask;
+      for (u32 i = 0; i < COUNT; ++i) words[w][i] &= mask;
     }
   }
 
-  // What one product takes, SCALES bytes of a word, for the step'th STEP elements of K block kb.
-  template <u32 STEP, u32 SCALES, u32 COUNT>
-  DEVICE static void pick(u32 (&to)[COUNT], const u32 (&words)[WORDS][COUNT], u32 kb, u32 step) {
-    const u32 word = step * STEP / (4 * BLOCK) % WORDS;
-    const u32 byte = (kb % PER * TILE_K + step * STEP) / BLOCK % 4;
+  // Which byte of its word holds the scale of element `at`, or of the last one there is. A block as long as a K block
+  // is never wholly past the end.
+  DEVICE static u32 byte(u32 at, u32 k) {
+    if constexpr (BLOCK < TILE_K) at = at < k ? at : k - 1;
+    return at / BLOCK % 4;
+  }
+
+  // What the product of step `step` of K block kb takes, in the low bytes.
+  template <u32 COUNT>
+  DEVICE static void pick(u32 (&to)[COUNT], const u32 (&words)[WORDS][COUNT], u32 kb, u32 step, u32 k) {
+    const u32 word = step * STEP / (4 * BLOCK) % WORDS, at = kb * TILE_K + step * STEP;
 #pragma unroll
-    for (u32 i = 0; i < COUNT; ++i)
-      if constexpr (SCALES == 4)
-        to[i] = words[word][i];
-      else if constexpr (SCALES == 2 && BLOCK >= STEP)
-        to[i] = ptx::repeat_byte(words[word][i], byte);
-      else
-        to[i] = words[word][i] >> 8 * byte;
+    for (u32 i = 0; i < COUNT; ++i) {
+      if constexpr (SCALES == 1) to[i] = words[word][i] >> 8 * byte(at, k);
+      if constexpr (SCALES == 2) to[i] = ptx::two_bytes(words[word][i], byte(at, k), byte(at + 32, k));
+      if constexpr (SCALES == 4) to[i] = words[word][i];
+    }
   }
 };
 

@@ -45,7 +45,7 @@ DEVICE void mma_mxf4nvf4_4x(float* d, const u32 (&a)[4], const u32* b, u32 sfa, 
       : GEMMGEN_MMA_FACTORS, GEMMGEN_MMA_SCALES);
 }
 
-// prmt: byte `at` of a word, in its two low bytes.
-DEVICE u32 repeat_byte(u32 word, u32 at) { return __byte_perm(word, 0, at * 0x11); }
+// prmt: two bytes of a word, in its two low bytes.
+DEVICE u32 two_bytes(u32 word, u32 low, u32 high) { return __byte_perm(word, 0, low | high << 4); }
 
 }  // namespace ptx

@@ -17,6 +17,14 @@ DEVICE void tma_load_2d(u32 to, const TensorMap& map, u32 inner, u32 outer, u32 
       : "memory");
 }
 
+// The same for a CTA that is in no cluster, PTX 8.6, sm_90. On sm_120 the form above becomes a call, this one does not.
+DEVICE void tma_load_2d_own(u32 to, const TensorMap& map, u32 inner, u32 outer, u32 bar) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
+      "l"(reinterpret_cast<u64>(&map)), "r"(inner), "r"(outer), "r"(bar)
+      : "memory");
+}
+
 // cp.async.bulk.tensor.2d of a CTA pair, PTX 8.6, sm_100a: into this CTA, bytes counted at a barrier of either one.
 DEVICE void tma_load_2d_pair(u32 to, const TensorMap& map, u32 inner, u32 outer, u32 bar) {
   asm volatile(
