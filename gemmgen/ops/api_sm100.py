@@ -39,6 +39,9 @@ def fp8_fp4_gemm_nt(
         UE8M0 bytes a word, contiguous along rows with columns 16 bytes apart, are read as they lie. fp32,
         ``float8_e8m0fnu``, ``Blocked128x4(scales)`` and words that lie otherwise are brought to that form first, by
         ``transform_sf_into_required_layout``, a few small kernels more.
+        fp32 scales must be powers of two and are never rounded, as the data was quantised with them. Others are refused
+        on the CPU; on a GPU, where a look at them would wait for it, they count as NaN and so do the rows or columns of
+        d that they belong to. ``GEMMGEN_CHECK_SCALES=1`` refuses there too; ``requantise_to_ue8m0`` is the way out.
     d: bf16 or fp32 [m, n] to write to; allocated when left out. Returned either way.
     c: added, of d's type and shape; may be d itself.
     recipe: (rows per scale of a, of b, k per scale of both), or recipe_a and recipe_b (rows, k). By default 128 of k,

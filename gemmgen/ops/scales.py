@@ -5,6 +5,7 @@ Judges types, shapes and the stated granularity; nothing is guessed from a shape
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,6 +21,17 @@ BY_SHAPE = 0
 """In place of B's rows: 1 when it has a scale per row, else 128."""
 DEFAULT = (1, 128, BY_SHAPE, 128)
 ROW_GRANS, K_GRANS = (1, 128), (32, 128)
+
+
+CHECK_VARIABLE = "GEMMGEN_CHECK_SCALES"
+"""Set to 1, it has fp32 scales on a GPU looked at in every call, which then waits for the GPU: for finding mistakes."""
+
+
+def looks_at_content(device: torch.device) -> bool:
+    """Whether a call may read scales: on the CPU always, on a GPU when asked to, never while a graph is captured."""
+    if device.type == "cpu":
+        return True
+    return os.environ.get(CHECK_VARIABLE) == "1" and not torch.cuda.is_current_stream_capturing()
 
 
 class Blocked128x4(NamedTuple):
@@ -54,10 +66,10 @@ class Scales(NamedTuple):
     def words(self, sf: torch.Tensor, mn: int, k: int) -> torch.Tensor:
         """int32 [mn, words] contiguous along mn, four scales each: the scales themselves when they lie so already.
 
-        Anything else costs small kernels. The content of fp32 scales is looked at on the CPU only; on a GPU that would
-        wait for it, so a scale that is no power of two is cut down to one, which ``check_ue8m0`` tells beforehand.
+        Anything else costs small kernels. An fp32 scale that is no power of two is refused where looking at it waits
+        for nothing or was asked for (``CHECK_VARIABLE``); elsewhere it becomes NaN, and so does what it multiplies.
         """
-        if sf.dtype == torch.float32 and sf.device.type == "cpu":
+        if sf.dtype == torch.float32 and looks_at_content(sf.device):
             check_ue8m0(sf, self.name)
         plain = sf.reshape(-1) if self.blocked else sf
         return transform_sf_into_required_layout(plain, mn, k, self.gran, arch="sm100")

@@ -70,6 +70,11 @@ def test_layouts_are_those_of_the_cpu_without_waiting_and_in_graphs(arch: str) -
     assert got.stride() == want.stride() and bits(got) == bits(want)
 
 
+def test_scales_that_ue8m0_cannot_hold_are_nan_as_on_the_cpu() -> None:
+    sf = torch.cat([numbers()[:, :4], torch.tensor([[1.0, 2.0**-127, 2.0**127, 0.0], [-1.0, 2.0**-128, 3.0, -0.0]])])
+    assert bits(quantise.pack_ue8m0_to_int(sf)) == bits(quantise.pack_ue8m0_to_int(sf.to(DEVICE)))
+
+
 def test_the_device_says_which_layout_it_needs() -> None:
     laid = quantise.transform_sf_into_required_layout(torch.ones(5, 3, device=DEVICE), 5, 384, (1, 128))
     major = torch.cuda.get_device_capability()[0]

@@ -11,6 +11,7 @@ from sm100_problems import Factor, fp4, fp8, nvfp4, product
 
 import gemmgen
 from gemmgen import ops
+from gemmgen.ops import scales
 
 PAIRS = ((128, 128), (32, 32), (32, 128), (128, 32))
 
@@ -32,6 +33,21 @@ def same(d: torch.Tensor, expected: torch.Tensor) -> None:
 def test_fp8_shapes(m: int, n: int, k: int) -> None:
     a, b = fp8(m, k, seed=1), fp8(n, k, (128, 128), seed=2)
     same(ops.fp8_gemm_nt(a.fp32, b.fp32), product(a, b))
+
+
+def test_scales_that_are_no_powers_of_two_are_nan_where_they_count_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a GPU, where nobody looks at them (P13): never a number that is a little off."""
+    monkeypatch.setattr(scales, "looks_at_content", lambda device: False)
+    a, b = fp8(17, 256, seed=1), fp8(24, 256, seed=2)
+    (data_a, sfa), (data_b, sfb) = a.fp32, b.fp32
+    sfa, sfb = sfa.clone(), sfb.clone()
+    sfa[3, 1], sfb[7, 0], sfb[20, 1] = 0.0123, -sfb[7, 0], 1.5 * sfb[20, 1]
+    d, expected = ops.fp8_gemm_nt((data_a, sfa), (data_b, sfb)), product(a, b)
+    bad = torch.zeros(17, 24, dtype=torch.bool)
+    bad[3, :], bad[:, 7], bad[:, 20] = True, True, True
+    assert torch.equal(d.isnan(), bad) and torch.equal(d[~bad], expected[~bad])
 
 
 @pytest.mark.parametrize(("block_a", "block_b"), PAIRS)

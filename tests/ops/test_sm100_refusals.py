@@ -12,6 +12,7 @@ from sm100_problems import Factor, fp4, fp8, nvfp4
 
 import gemmgen
 from gemmgen import ops
+from gemmgen.ops import scales
 from gemmgen.runtime.errors import DeviceError, UnsupportedArchitecture
 from gemmgen.runtime.sim_target import SimTarget
 
@@ -70,6 +71,30 @@ def test_fp32_scales_that_are_no_powers_of_two() -> None:
         ops.fp8_gemm_nt(A.fp32, B.fp32, **MX, disable_ue8m0_cast=True)
     with pytest.raises(ValueError, match=r"^disable_ue8m0_cast: is True and sfb is torch.float32"):
         ops.fp8_fp4_gemm_nt(A.words, FOUR_B.fp32, **MX, disable_ue8m0_cast=True)
+
+
+def test_a_gpu_s_scales_are_looked_at_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking waits for the GPU, and ends a capture."""
+    capturing = False
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+    cuda, cpu = torch.device("cuda", 0), torch.device("cpu")
+    monkeypatch.delenv(scales.CHECK_VARIABLE, raising=False)
+    assert scales.looks_at_content(cpu) and not scales.looks_at_content(cuda)
+    monkeypatch.setenv(scales.CHECK_VARIABLE, "1")
+    assert scales.looks_at_content(cpu) and scales.looks_at_content(cuda)
+    capturing = True
+    assert scales.looks_at_content(cpu) and not scales.looks_at_content(cuda)
+
+
+def test_fp32_scales_without_refusal_still_say_what_is_meant() -> None:
+    """The refusal names both ways out, and they work."""
+    data, sf = ops.per_token_cast_to_fp8(torch.randn(16, 256), use_ue8m0=False, gran_k=32)
+    with pytest.raises(ValueError, match=r"^sfa: .*quantise with use_ue8m0=True, or re-quantise the data with requant"):
+        ops.fp8_gemm_nt((data, sf), B.fp32, **MX)
+    again, powers = ops.requantise_to_ue8m0(data, sf, gran_k=32)
+    ops.check_ue8m0(powers)
+    with pytest.raises(AssertionError, match="a kernel was launched"):
+        ops.fp8_gemm_nt((again, powers), B.fp32, **MX)
 
 
 def test_scales_of_another_granularity() -> None:

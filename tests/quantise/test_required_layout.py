@@ -186,7 +186,7 @@ def test_the_device_of_cuda_tensors_decides(
 
 @PACKED
 def test_content_decides_nothing(arch: str) -> None:
-    """Servers warm up with zeros and with whatever memory held."""
+    """What is raised, and the shape; servers warm up with zeros and with whatever memory held."""
     for content in (0.0, 0.0123, -1.0, math.nan, math.inf, 1e-45):
         laid = transform(torch.full((5, 3), content), 5, 384, (1, 128), arch=arch)
         assert laid.shape == (5, 1)

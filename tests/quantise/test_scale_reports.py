@@ -32,6 +32,16 @@ def test_p13_fp32_scales_where_ue8m0_is_needed() -> None:
     assert (product(*careless, 128) - want).norm() > 0.3 * want.norm()
 
 
+@pytest.mark.parametrize("arch", ["sm100", "sm120"])
+def test_p13_no_layout_rounds_a_scale(arch: str) -> None:
+    """Each of these was seen: rounded up, cut down, or bits taken for bytes. A server's garbage rows must not raise."""
+    sf = torch.tensor([[1.0, 0.0123], [2.0, 0.5], [3.0, -2.0]])
+    laid = quantise.transform_sf_into_required_layout(sf, 3, 256, (1, 128), arch=arch)
+    kept = quantise.unpack_ue8m0_from_int(laid, 2)
+    assert kept.isnan().tolist() == [[False, True], [False, False], [True, True]]
+    assert kept.nan_to_num().tolist() == [[1.0, 0.0], [2.0, 0.5], [0.0, 0.0]]
+
+
 @pytest.mark.parametrize("garbage", [math.nan, math.inf, -1.0, 1e38, -0.0])
 def test_p14_rows_of_padding_hold_garbage(garbage: float) -> None:
     """Scales cut from a taller and wider buffer: nothing outside can be seen, nothing raises."""

@@ -1,4 +1,4 @@
-"""UE8M0 scales are rounded up, exactly; they are packed by type and never by content (P13, P17)."""
+"""UE8M0 scales are rounded up, exactly, before data is quantised; afterwards they are kept or NaN (P13, P17)."""
 
 from __future__ import annotations
 
@@ -86,6 +86,27 @@ def test_unpacking_undoes_packing_from_any_type_and_stride(shape: tuple[int, int
     assert same(quantise.unpack_ue8m0_from_int(packed, columns), values)
     assert same(quantise.unpack_ue8m0_from_int(packed.T.contiguous().T, columns), values)
     assert same(quantise.unpack_ue8m0_from_int(quantise.pack_ue8m0_to_int(values), columns), values)
+
+
+@given(bits=st.integers(-(2**31), 2**31 - 1), whole=st.booleans())
+def test_packing_keeps_a_scale_or_makes_it_nan(bits: int, whole: bool) -> None:
+    """Never the next power of two, up or down: data that is quantised already would not follow."""
+    sf = torch.tensor([[bits & -(1 << 23) if whole else bits]], dtype=torch.int32).view(torch.float32)
+    value, packed = sf.item(), quantise.unpack_ue8m0_from_int(quantise.pack_ue8m0_to_int(sf), 1).item()
+    if math.frexp(value)[0] == 0.5 and value >= 2.0**-127:
+        assert packed == value
+    elif bits & -(1 << 23 if whole else 1) == 0:
+        assert packed == 2.0**-127
+    else:
+        assert math.isnan(packed)
+
+
+@pytest.mark.parametrize(
+    "sf", [0.0123, 3.0, 1.5, -1.0, -0.0, -(2.0**-127), math.inf, -math.inf, math.nan, 1e-40, 2.0**-128]
+)
+def test_what_ue8m0_cannot_hold_becomes_nan(sf: float) -> None:
+    assert quantise.pack_ue8m0_to_int(torch.full((1, 4), sf)).item() == -1
+    assert quantise.get_mn_major_tma_aligned_packed_ue8m0_tensor(torch.full((1, 4), sf)).item() == -1
 
 
 def test_bytes_are_those_of_ml_dtypes() -> None:

@@ -16,7 +16,8 @@ magnitude of a granule in fp32, not taken below 1e-4 (``AMAX_FLOOR``), and ``lar
   it comes back as NaN, all of it. So is a tensor scale, and the tensor with it, unless a finite one is passed in.
 * The last granule of a row may be short: what is missing counts as zeros and is not stored.
 
-Nothing but ``check_ue8m0`` looks at the content of scales: fp32 scales that are packed give their exponent alone.
+Scales of data that exists are never rounded: fp32 scales that are packed keep their value, or become NaN where UE8M0
+has no such value; ``check_ue8m0`` says which, and ``requantise_to_ue8m0`` makes data and scales anew.
 """
 
 from gemmgen.ops.quantise.blocks import align, ceil_div

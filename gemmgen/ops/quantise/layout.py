@@ -38,7 +38,7 @@ def get_mn_major_tma_aligned_packed_ue8m0_tensor(
 ) -> torch.Tensor:
     """Scales [.., mn, k] as int32 [.., mn, ceil(k/4)], four UE8M0 bytes a word, with strides (1, align(mn, 4)).
 
-    sf: fp32 powers of two (the exponent is taken, the content not looked at) or ``float8_e8m0fnu``.
+    sf: fp32 powers of two (others become NaN, none is rounded and nothing waits) or ``float8_e8m0fnu``.
     psum_layout: int32 [groups], the end of each group's rows; a group starts at the next multiple of ``mk_alignment``.
         Rows between groups become 0, whatever they held.
     """

@@ -1,6 +1,6 @@
 """Scales as users have them, brought into the layout that the kernels of an architecture read.
 
-Metadata alone decides: type, shape, recipe and architecture; the content of scales is never looked at.
+Metadata alone decides: type, shape, recipe and architecture; nothing is raised or rounded for the content of scales.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ def transform_sf_into_required_layout(
     sm100, sm120: int32 [.., mn, ceil(k / gran_k / 4)], four bytes a word, strides (1, align(mn, 4)); one row each,
         blocks of rows repeated; bytes and rows that pad are 0. What lies like that already is returned itself.
 
-    sf: fp32 (powers of two for sm100 and sm120: see ``check_ue8m0``), ``float8_e8m0fnu``, ``float8_e4m3fn`` for UE4M3
-        scales of 16, packed int32; or one-byte scales of one dimension less, in torch's 128x4 blocks.
+    sf: fp32, ``float8_e8m0fnu``, ``float8_e4m3fn`` for UE4M3 scales of 16, packed int32; or one-byte scales of one
+        dimension less, in torch's 128x4 blocks. For sm100 and sm120, fp32 scales that are no powers of two become NaN:
+        ``check_ue8m0`` finds them, ``requantise_to_ue8m0`` re-quantises the data.
     recipe: (gran_mn, gran_k), or (gran_m of a, gran_n of b, gran_k) with ``is_sfa``; (1, 128, 128) for fp32 and
         (1, 1, 128) for int32 when left out.
     num_groups: the first of three dimensions of ``sf``.

@@ -11,6 +11,8 @@ from gemmgen.ops.quantise.blocks import align
 from gemmgen.ops.quantise.formats import E2M1_MAX, E4M3_MAX, UE8M0_NAN, decode_ue8m0
 
 _MANTISSA = 0x007F_FFFF
+_SMALLEST = 0x0040_0000
+"""Bits of 2**-127 in fp32, the one power of two that UE8M0 holds and fp32 has no exponent for."""
 _INFINITY = 0x7F80_0000
 _MAXIMA = {E4M3_MAX: (8, 0x0060_0000), E2M1_MAX: (2, 0x0040_0000), 1.0: (0, 0)}
 """Exponent and mantissa bits of the largest finite number of a format (1.0: of a scale itself)."""
@@ -39,16 +41,26 @@ def ceil_to_ue8m0(scale: torch.Tensor) -> torch.Tensor:
 def ue8m0_bytes(sf: torch.Tensor) -> torch.Tensor:
     """The UE8M0 bytes of scales whose type says how they hold them: fp32, ``float8_e8m0fnu`` or packed int32.
 
-    fp32 gives its exponent field, unseen: exact for powers of two, for 0.0 the smallest scale 2**-127.
+    fp32 is never rounded: powers of two keep their value, 0.0 is the smallest scale 2**-127, and anything else is NaN.
+    A scale that is off by a little gives numbers that are off by up to 2, silently; NaN shows wherever it counts, waits
+    for no device, and leaves rows that nobody reads alone.
     Packed int32 gives four bytes a word, the lowest first.
     """
     if sf.dtype == torch.float32:
-        return ((sf.view(torch.int32) >> 23) & 0xFF).to(torch.uint8)
+        return _exponents(sf)
     if sf.dtype == torch.float8_e8m0fnu:
         return sf.view(torch.uint8)
     if sf.dtype == torch.int32:
         return sf.clone(memory_format=torch.contiguous_format).view(torch.uint8)
     raise TypeError(f"sf: dtype is {sf.dtype}; {ACCEPTED}")
+
+
+def _exponents(sf: torch.Tensor) -> torch.Tensor:
+    """The exponent byte of fp32 numbers that have nothing but an exponent, NaN for others and negative ones."""
+    bits = sf.view(torch.int32)
+    exponent = bits >> 23  # negative where the sign is
+    held = ((exponent << 23) == bits) & (exponent >= 0) | (bits == _SMALLEST)
+    return torch.where(held, exponent, UE8M0_NAN).to(torch.uint8)
 
 
 ACCEPTED = (
@@ -68,7 +80,7 @@ def pack_bytes(codes: torch.Tensor) -> torch.Tensor:
 
 
 def pack_ue8m0_to_int(sf: torch.Tensor) -> torch.Tensor:
-    """Scales [.., k] as int32 [.., ceil(k/4)], row-major; content is not looked at (``check_ue8m0`` does)."""
+    """Scales [.., k] as int32 [.., ceil(k/4)], row-major; fp32 ones that are no powers of two become NaN."""
     return pack_bytes(ue8m0_bytes(sf))
 
 
@@ -91,7 +103,7 @@ def is_ue8m0(sf: torch.Tensor) -> torch.Tensor:
 
 
 def check_ue8m0(sf: torch.Tensor, name: str = "sf") -> None:
-    """Raise ``ValueError`` for the first fp32 scale that packing would change. Reads the content: not for hot calls."""
+    """Raise ``ValueError`` for the first fp32 scale that packing would lose. Reads the content: not for hot calls."""
     bad = (~is_ue8m0(sf)).nonzero()
     if not len(bad):
         return
