@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import overload
 
-from gemmgen.backends import sm90, sm100, sm120
-from gemmgen.backends.render import render
-from gemmgen.backends.table import table
-from gemmgen.ir import Arch, KernelSpec, Plan
+from gemmgen.backends import layout, sm90, sm100, sm120
+from gemmgen.backends.render import render as render_pipeline
+from gemmgen.backends.table import table as table_of_pipeline
+from gemmgen.ir import AnyPlan, AnySpec, Arch, KernelSpec, LayoutPlan, LayoutSpec, Plan
 
 _LOWER: dict[Arch, Callable[[KernelSpec], Plan]] = {
     Arch.SM90: sm90.lower,
@@ -16,12 +17,26 @@ _LOWER: dict[Arch, Callable[[KernelSpec], Plan]] = {
 }
 
 
-def lower(spec: KernelSpec) -> Plan:
+@overload
+def lower(spec: KernelSpec) -> Plan: ...
+@overload
+def lower(spec: LayoutSpec) -> LayoutPlan: ...
+def lower(spec: AnySpec) -> AnyPlan:
     """The plan of a spec on its architecture; raises ``ValueError`` in sentences when something does not fit."""
-    return _LOWER[spec.arch](spec)
+    return layout.lower(spec) if isinstance(spec, LayoutSpec) else _LOWER[spec.arch](spec)
 
 
-def emit(spec: KernelSpec) -> str:
+def render(plan: AnyPlan) -> str:
+    """The CUDA source of a plan: the same bytes for the same plan, always."""
+    return layout.render(plan) if isinstance(plan, LayoutPlan) else render_pipeline(plan)
+
+
+def table(plan: AnyPlan) -> str:
+    """The plan in plain text, ending with a newline."""
+    return layout.table(plan) if isinstance(plan, LayoutPlan) else table_of_pipeline(plan)
+
+
+def emit(spec: AnySpec) -> str:
     """The CUDA text of a spec."""
     return render(lower(spec))
 

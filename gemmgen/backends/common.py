@@ -6,7 +6,7 @@ import hashlib
 from typing import Literal
 
 from gemmgen.backends.limits import LIMITS
-from gemmgen.ir import KernelSpec, Operand, Param, StepPlan, TensorMapPlan
+from gemmgen.ir import KernelSpec, Node, Operand, Param, StepPlan, TensorMapPlan
 
 SWIZZLE_BYTES = 128
 """Operands sit in shared memory as atoms 128 bytes wide with the 128-byte smem_swizzle."""
@@ -21,7 +21,7 @@ SWIZZLES: dict[int, Literal[0, 32, 64, 128]] = {16: 0, 32: 32, 64: 64, 128: 128}
 """The smem_swizzle of staging rows by their width in bytes."""
 
 
-def digest(spec: KernelSpec) -> str:
+def digest(spec: Node) -> str:
     """Twelve hexadecimal digits that change when the spec does."""
     return hashlib.sha256(spec.to_json().encode()).hexdigest()[:12]
 

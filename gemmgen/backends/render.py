@@ -39,11 +39,12 @@ STORED_AT = {"m": "tile.m() + warp * 32, tile.n() + col", "n": "tile.m() + col, 
 def render(plan: Plan) -> str:
     """The CUDA source of a plan: the same bytes for the same plan, always."""
     view = {Arch.SM90: _sm90_view, Arch.SM100: _sm100_view, Arch.SM120: sm120_view}[plan.arch]
-    return _environment().get_template(f"{plan.arch}_gemm.cu.jinja").render(**_common(plan), **view(plan))
+    return environment().get_template(f"{plan.arch}_gemm.cu.jinja").render(**_common(plan), **view(plan))
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Templates, which may name nothing that is undefined."""
     return Environment(
         loader=PackageLoader("gemmgen", "templates"),
         undefined=StrictUndefined,

@@ -8,6 +8,7 @@ from functools import cache
 from gemmgen.catalog.dense import Shape, bf16_gemm, fp8_gemm_nt
 from gemmgen.catalog.dense_sm100 import Factor, PairShape
 from gemmgen.catalog.dense_sm100 import bf16_gemm as bf16_gemm_sm100
+from gemmgen.catalog.layout import layouts, pack_ue8m0, to_k_major, to_m_major
 from gemmgen.catalog.shapes import (
     BF16_GENERAL_SHAPES,
     BF16_SHAPES,
@@ -27,7 +28,7 @@ from gemmgen.catalog.shipped_sm100 import (
     scaled_shapes_sm100,
     shipped_sm100,
 )
-from gemmgen.ir import DType, KernelSpec
+from gemmgen.ir import AnySpec, DType, KernelSpec
 
 BF16_LAYOUTS = ("nt", "nn", "tn", "tt")
 OUTPUTS = (DType.BF16, DType.F32)
@@ -53,6 +54,11 @@ def bf16_shapes(layout: str, d: DType, residual: bool, direct_store: bool) -> tu
 def specs() -> dict[str, KernelSpec]:
     """Every shipped spec by name, in a fixed order."""
     return {spec.name: spec for spec in (*_fp8(), *_bf16(), *shipped_sm100())}
+
+
+def all_specs() -> dict[str, AnySpec]:
+    """Every shipped spec of either kind by name: products, then layout kernels."""
+    return {**specs(), **layouts()}
 
 
 def _fp8() -> Iterator[KernelSpec]:
@@ -87,13 +93,18 @@ __all__ = [
     "PairShape",
     "Product",
     "Shape",
+    "all_specs",
     "bf16_gemm",
     "bf16_gemm_sm100",
     "bf16_shapes",
     "bf16_shapes_sm100",
     "fp8_gemm_nt",
     "fp8_shapes",
+    "layouts",
+    "pack_ue8m0",
     "scaled_gemm_sm100",
     "scaled_shapes_sm100",
     "specs",
+    "to_k_major",
+    "to_m_major",
 ]

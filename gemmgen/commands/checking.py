@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 
 import torch
 
+from gemmgen import backends
 from gemmgen.commands.compiling import COLUMNS, cost, spills
 from gemmgen.commands.inputs import k_step
 from gemmgen.commands.output import print_table, progress
+from gemmgen.commands.relayout import memory_of
 from gemmgen.commands.running import Outcome, execute
 from gemmgen.commands.targets import Sizes, chip
-from gemmgen.ir import KernelSpec
+from gemmgen.ir import AnySpec, DType, LayoutSpec
 from gemmgen.runtime.simulation import SCHEDULES
 
 SEED = 1
@@ -28,7 +30,7 @@ class Findings:
     warnings: dict[str, list[str]] = field(default_factory=dict)
     firsts: dict[Sizes, torch.Tensor] = field(default_factory=dict)
 
-    def add(self, spec: KernelSpec, sizes: Sizes, schedule: str) -> None:
+    def add(self, spec: AnySpec, sizes: Sizes, schedule: str) -> None:
         """Simulate once more; a correct kernel gives the same bits under every schedule."""
         from gemmgen.sim import SimulationError
 
@@ -46,7 +48,7 @@ class Findings:
         self._add_row([where, schedule, *cells, self._verdict(sizes, outcome)])
 
     def _verdict(self, sizes: Sizes, outcome: Outcome) -> str:
-        bits = outcome.result.contiguous().view(torch.uint8)
+        bits = memory_of(outcome.result)
         same = torch.equal(self.firsts.setdefault(sizes, bits), bits)
         return "wrong" if outcome.wrong else "right" if same else "differs between schedules"
 
@@ -55,7 +57,7 @@ class Findings:
         self.failures += row[-1] != "right"
 
 
-def check(spec: KernelSpec, arch: str | None = None) -> None:
+def check(spec: AnySpec, arch: str | None = None) -> None:
     """Compile, for the chip that is named, then simulate ragged problems under every schedule.
 
     Raises ``ValueError`` that counts what failed; warnings are shown and fail nothing.
@@ -77,8 +79,10 @@ def check(spec: KernelSpec, arch: str | None = None) -> None:
         )
 
 
-def ragged_sizes(spec: KernelSpec) -> list[Sizes]:
+def ragged_sizes(spec: AnySpec) -> list[Sizes]:
     """Problems around the tile: one element past it, one short of two, less than one, and an empty sum."""
+    if isinstance(spec, LayoutSpec):
+        return _ragged_layouts(spec)
     tile, step = spec.tile, k_step(spec)
     exact, past, short = (-(-k // step) * step for k in (tile.k, 2 * tile.k + 16, tile.k - 16))
     return [
@@ -87,3 +91,11 @@ def ragged_sizes(spec: KernelSpec) -> list[Sizes]:
         Sizes(2 * tile.m - 1, tile.n - 8 or 8, short),
         Sizes(5, 8, 0),
     ]
+
+
+def _ragged_layouts(spec: LayoutSpec) -> list[Sizes]:
+    """Likewise; two 4-bit elements share a byte on both sides. n is not looked at."""
+    plan = backends.lower(spec)
+    step = 2 if spec.source.dtype == DType.E2M1 else 1
+    odd_m, odd_k = plan.tile_m + step, 2 * plan.tile_k - step
+    return [Sizes(step, 0, step), Sizes(odd_m, 0, odd_k), Sizes(plan.tile_m, 0, plan.tile_k), Sizes(3 * step, 0, 50)]

@@ -13,7 +13,7 @@ from gemmgen import backends
 from gemmgen.commands.compile_table import markdown
 from gemmgen.commands.output import deliver, print_table, progress
 from gemmgen.commands.targets import chip
-from gemmgen.ir import KernelSpec
+from gemmgen.ir import AnySpec
 from gemmgen.runtime.architectures import ARCHITECTURES, Architecture
 from gemmgen.runtime.compiler import cached_cubin
 from gemmgen.runtime.resources import Resources
@@ -21,7 +21,7 @@ from gemmgen.runtime.resources import Resources
 COLUMNS = ("kernel", "chip", "seconds", "registers", "spill bytes", "shared bytes", "cubin bytes")
 
 
-def compile_all(specs: Sequence[KernelSpec], arch: str | None = None, table: Path | None = None) -> int:
+def compile_all(specs: Sequence[AnySpec], arch: str | None = None, table: Path | None = None) -> int:
     """Compile each spec and print a table; returns how many spill registers to memory.
 
     ``arch`` names one chip. With ``table``, kernels are compiled for every chip, and the table is written there too.
@@ -38,12 +38,12 @@ def compile_all(specs: Sequence[KernelSpec], arch: str | None = None, table: Pat
     return spilling
 
 
-def chips(spec: KernelSpec) -> list[Architecture]:
+def chips(spec: AnySpec) -> list[Architecture]:
     """Every chip of the spec's architecture, by the code that is for it alone."""
     return [each for each in ARCHITECTURES.values() if each.family == spec.arch and each.suffix == "a"]
 
 
-def cost(spec: KernelSpec, arch: Architecture | None = None) -> tuple[list[object], Resources]:
+def cost(spec: AnySpec, arch: Architecture | None = None) -> tuple[list[object], Resources]:
     """A table row and the resources of one kernel; seconds are those of its compile, also when it was cached."""
     arch = arch or chip(spec, None)
     plan = backends.lower(spec)

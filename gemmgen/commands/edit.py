@@ -9,10 +9,10 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from gemmgen.ir import KernelSpec, Node
+from gemmgen.ir import AnySpec, Node
 
 
-def edit(spec: KernelSpec, assignments: Iterable[str]) -> KernelSpec:
+def edit(spec: AnySpec, assignments: Iterable[str]) -> AnySpec:
     """The spec with every ``path=value`` applied in order, then validated once."""
     assignments = tuple(assignments)
     if not assignments:
@@ -23,7 +23,7 @@ def edit(spec: KernelSpec, assignments: Iterable[str]) -> KernelSpec:
         if not separator or not path:
             raise ValueError(f"--set {assignment!r}: write it as path=value, such as tile.n=256")
         _assign(tree, path, _value(text))
-    return KernelSpec.from_json(json.dumps(tree))
+    return type(spec).from_json(json.dumps(tree))
 
 
 def _tree(value: Any) -> Any:

@@ -11,8 +11,9 @@ import torch
 
 from gemmgen.commands.inputs import Operands, random_operands
 from gemmgen.commands.reference import Errors, compare, reference, tolerance
+from gemmgen.commands.relayout import expected_memory, memory_of, random_layout_operands
 from gemmgen.commands.targets import Sizes
-from gemmgen.ir import KernelSpec
+from gemmgen.ir import AnySpec, LayoutSpec
 from gemmgen.runtime.architectures import resolve
 from gemmgen.runtime.errors import UnsupportedArchitecture
 
@@ -28,19 +29,17 @@ class Outcome:
     warnings: tuple[str, ...] = ()
 
 
-def run(spec: KernelSpec, sizes: Sizes, on: str, schedule: str, seed: int) -> None:
+def run(spec: AnySpec, sizes: Sizes, on: str, schedule: str, seed: int) -> None:
     """Run once and report; raises ``ValueError`` when the result is not the reference's up to rounding."""
     device = _device(on, spec)
     outcome = execute(spec, sizes, device, schedule, seed)
     errors = outcome.errors
     sys.stdout.write(
         f"kernel     {spec.name}\n"
-        f"problem    m={sizes.m} n={sizes.n} k={sizes.k}, normal random input, seed {seed}\n"
+        f"problem    {_problem(spec, sizes)}, seed {seed}\n"
         f"device     {_describe(device, spec, schedule)}\n"
         f"seconds    {outcome.seconds:.2f} with compiling and loading\n"
-        f"reference  float64 on the dequantised inputs\n"
-        f"error      {errors.worst_tile:.2e} in the worst 64x64 tile, at most {tolerance(spec):.0e} is rounding\n"
-        f"calc_diff  {errors.calc_diff:.2e}\n"
+        f"{_judged(spec, errors)}"
         + "".join(f"warning    {warning}\n" for warning in outcome.warnings)
         + f"result     {'WRONG' if outcome.wrong else 'right'}\n"
     )
@@ -48,8 +47,28 @@ def run(spec: KernelSpec, sizes: Sizes, on: str, schedule: str, seed: int) -> No
         raise ValueError(f"{spec.name}: the result is not the reference's; worst tile error {errors.worst_tile:.2e}")
 
 
-def execute(spec: KernelSpec, sizes: Sizes, device: torch.device, schedule: str, seed: int) -> Outcome:
+def _problem(spec: AnySpec, sizes: Sizes) -> str:
+    if isinstance(spec, LayoutSpec):
+        return f"m={sizes.m} k={sizes.k}, random bytes"
+    return f"m={sizes.m} n={sizes.n} k={sizes.k}, normal random input"
+
+
+def _judged(spec: AnySpec, errors: Errors) -> str:
+    if isinstance(spec, LayoutSpec):
+        return (
+            f"reference  every byte of the destination's memory\nerror      {errors.worst_tile:.2%} of bytes differ\n"
+        )
+    return (
+        f"reference  float64 on the dequantised inputs\n"
+        f"error      {errors.worst_tile:.2e} in the worst 64x64 tile, at most {tolerance(spec):.0e} is rounding\n"
+        f"calc_diff  {errors.calc_diff:.2e}\n"
+    )
+
+
+def execute(spec: AnySpec, sizes: Sizes, device: torch.device, schedule: str, seed: int) -> Outcome:
     """One call of the spec's op on random input."""
+    if isinstance(spec, LayoutSpec):
+        return _execute_layout(spec, sizes, device, schedule, seed)
     operands = random_operands(spec, {"m": sizes.m, "n": sizes.n, "k": sizes.k}, seed)
     expected = reference(spec, operands)
     started = time.perf_counter()
@@ -59,8 +78,18 @@ def execute(spec: KernelSpec, sizes: Sizes, device: torch.device, schedule: str,
     return Outcome(result, errors, seconds, not errors.worst_tile <= tolerance(spec), warnings)
 
 
+def _execute_layout(spec: LayoutSpec, sizes: Sizes, device: torch.device, schedule: str, seed: int) -> Outcome:
+    operands = random_layout_operands(spec, {"m": sizes.m, "k": sizes.k}, seed)
+    expected = expected_memory(spec, operands)
+    started = time.perf_counter()
+    result, warnings = _call(spec, dict(operands), device, schedule, seed)
+    seconds = time.perf_counter() - started
+    differ = float((memory_of(result) != expected).double().mean())
+    return Outcome(result, Errors(differ, differ), seconds, differ > 0, warnings)
+
+
 def _call(
-    spec: KernelSpec, operands: Operands, device: torch.device, schedule: str, seed: int
+    spec: AnySpec, operands: Operands, device: torch.device, schedule: str, seed: int
 ) -> tuple[torch.Tensor, tuple[str, ...]]:
     """The output on the CPU, and the simulator's warnings."""
     import gemmgen
@@ -72,7 +101,7 @@ def _call(
     result = there[spec.output.name]
     assert isinstance(result, torch.Tensor)
     reports = simulation.reports if simulation else []
-    return result.cpu(), tuple(warning for report in reports for warning in report.warnings)
+    return _move(result, torch.device("cpu")), tuple(warning for report in reports for warning in report.warnings)
 
 
 def _move(value: torch.Tensor | float, device: torch.device) -> torch.Tensor | float:
@@ -83,7 +112,7 @@ def _move(value: torch.Tensor | float, device: torch.device) -> torch.Tensor | f
     return moved.copy_(value)
 
 
-def _device(on: str, spec: KernelSpec) -> torch.device:
+def _device(on: str, spec: AnySpec) -> torch.device:
     """The GPU when it was asked for, or by itself when it is one that the spec is written for."""
     if on == "gpu" and not torch.cuda.is_available():
         raise RuntimeError(
@@ -104,7 +133,7 @@ def _gpu_family() -> str | None:
         return None
 
 
-def _describe(device: torch.device, spec: KernelSpec, schedule: str) -> str:
+def _describe(device: torch.device, spec: AnySpec, schedule: str) -> str:
     if device.type == "cuda":
         return f"GPU, {torch.cuda.get_device_name(device)}"
     return f"simulator of {spec.arch}, schedule {schedule} (it executes the PTX that NVRTC made)"

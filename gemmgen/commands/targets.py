@@ -15,7 +15,7 @@ from pathlib import Path
 from gemmgen import catalog
 from gemmgen.commands.edit import edit
 from gemmgen.generate.operators import OPERATORS, kernels_of
-from gemmgen.ir import Arch, KernelSpec
+from gemmgen.ir import AnySpec, Arch, KernelSpec
 from gemmgen.runtime.architectures import Architecture
 from gemmgen.runtime.architectures import resolve as resolve_architecture
 from gemmgen.runtime.errors import UnsupportedArchitecture
@@ -33,7 +33,7 @@ class Sizes:
     k: int = 7168
 
 
-def resolve(target: str, arch: str | None, sizes: Sizes, assignments: Iterable[str] = ()) -> KernelSpec:
+def resolve(target: str, arch: str | None, sizes: Sizes, assignments: Iterable[str] = ()) -> AnySpec:
     """The spec that a target means, with ``--set`` edits applied; ``arch`` chooses among the kernels of an op."""
     spec = edit(_find(target, architecture(arch) if arch else None, sizes), assignments)
     if arch:
@@ -41,19 +41,19 @@ def resolve(target: str, arch: str | None, sizes: Sizes, assignments: Iterable[s
     return spec
 
 
-def chip(spec: KernelSpec, arch: str | None) -> Architecture:
+def chip(spec: AnySpec, arch: str | None) -> Architecture:
     """The exact chip to compile for: the one that was named, else the first of the spec's architecture."""
     return architecture(arch) if arch else resolve_architecture(spec.arch)
 
 
-def _find(target: str, wanted: Architecture | None, sizes: Sizes) -> KernelSpec:
+def _find(target: str, wanted: Architecture | None, sizes: Sizes) -> AnySpec:
     if ".py:" in target:
         return _load_variable(*target.rsplit(":", 1))
-    if target in catalog.specs():
-        return catalog.specs()[target]
+    if target in catalog.all_specs():
+        return catalog.all_specs()[target]
     if target in OPERATORS:
         return _choose(target, Arch(wanted.family) if wanted else _first_arch(target), sizes)
-    known = [*OPERATORS, *catalog.specs()]
+    known = [*OPERATORS, *catalog.all_specs()]
     close = difflib.get_close_matches(target, known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(close)}?" if close else "`gemmgen list` shows what there is"
     raise ValueError(f"target {target!r} is no catalog kernel, no op and no FILE.py:VARIABLE; {hint}")
@@ -63,16 +63,16 @@ def _first_arch(op: str) -> Arch:
     return next(arch for arch in Arch if kernels_of(op, arch))
 
 
-def _check_family(spec: KernelSpec, wanted: Architecture) -> None:
+def _check_family(spec: AnySpec, wanted: Architecture) -> None:
     if wanted.family != spec.arch:
         raise ValueError(f"--arch {wanted.code} is of {wanted.family}, {spec.name} is a kernel for {spec.arch}")
 
 
-def several(targets: Sequence[str], every: bool, arch: str | None) -> list[KernelSpec]:
+def several(targets: Sequence[str], every: bool, arch: str | None) -> list[AnySpec]:
     """The specs of ``gemmgen compile``: those named (an op name means all its kernels), or the whole catalog."""
     if every == bool(targets):
         raise ValueError("name targets or say --all, one of the two; `gemmgen list` shows what there is")
-    chosen = list(catalog.specs().values()) if every else [spec for name in targets for spec in _all_of(name)]
+    chosen = list(catalog.all_specs().values()) if every else [spec for name in targets for spec in _all_of(name)]
     wanted = architecture(arch) if arch else None
     found = [spec for spec in chosen if wanted is None or wanted.family == spec.arch]
     if not found:
@@ -80,7 +80,7 @@ def several(targets: Sequence[str], every: bool, arch: str | None) -> list[Kerne
     return found
 
 
-def _all_of(target: str) -> list[KernelSpec]:
+def _all_of(target: str) -> list[AnySpec]:
     if target in OPERATORS:
         return [spec for arch in Arch for spec in kernels_of(target, arch)]
     return [_find(target, None, Sizes())]
@@ -105,7 +105,7 @@ def _choose(op: str, arch: Arch, sizes: Sizes) -> KernelSpec:
     return spec_for(op, sizes.m, sizes.n, sizes.k, SMS[arch], arch=arch)
 
 
-def _load_variable(file: str, variable: str) -> KernelSpec:
+def _load_variable(file: str, variable: str) -> AnySpec:
     path = Path(file)
     if not path.is_file():
         raise FileNotFoundError(f"target {file}:{variable}: there is no file {file}")
@@ -115,8 +115,8 @@ def _load_variable(file: str, variable: str) -> KernelSpec:
     sys.modules[found.name] = module
     found.loader.exec_module(module)
     value = getattr(module, variable, None)
-    if isinstance(value, KernelSpec):
+    if isinstance(value, AnySpec):
         return value
-    specs = [name for name, item in vars(module).items() if isinstance(item, KernelSpec)]
+    specs = [name for name, item in vars(module).items() if isinstance(item, AnySpec)]
     there = f"the KernelSpecs there are {', '.join(specs)}" if specs else "the file defines none"
     raise ValueError(f"target {file}:{variable}: {variable!r} is no KernelSpec; {there}")

@@ -11,18 +11,18 @@ from gemmgen import catalog
 from gemmgen.backends import emit
 from gemmgen.generate.modules import python_files
 from gemmgen.generate.tree import Files, differences, write
-from gemmgen.ir import KernelSpec
+from gemmgen.ir import AnySpec
 
 
 def library_files() -> dict[str, bytes]:
     """Every file of ``generated/gemmgen_ops`` by its path in it, sorted."""
     texts = python_files()
-    for spec in catalog.specs().values():
+    for spec in catalog.all_specs().values():
         texts.update(kernel_files(spec))
     return {path: texts[path].encode() for path in sorted(texts)}
 
 
-def kernel_files(spec: KernelSpec) -> dict[str, str]:
+def kernel_files(spec: AnySpec) -> dict[str, str]:
     """The CUDA text and the spec of one kernel."""
     stem = f"kernels/{spec.arch}/{spec.name}"
     return {f"{stem}.cu": emit(spec), f"{stem}.json": spec.to_json()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmgen import catalog
-from gemmgen.ir import Arch, KernelSpec
+from gemmgen.ir import AnySpec, Arch, KernelSpec, LayoutSpec
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,10 @@ def kernels_of(op: str, arch: Arch) -> tuple[KernelSpec, ...]:
     return tuple(spec for spec in catalog.specs().values() if spec.name.startswith(f"{arch}_{op}_"))
 
 
-def op_of(spec: KernelSpec) -> str:
-    """The op that a shipped spec serves."""
+def op_of(spec: AnySpec) -> str:
+    """The op that a shipped spec serves; layout kernels serve any that needs them."""
+    if isinstance(spec, LayoutSpec):
+        return spec.kind
     return next(op for op in OPERATORS if spec.name.startswith(f"{spec.arch}_{op}_"))
 
 

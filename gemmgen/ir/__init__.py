@@ -1,6 +1,7 @@
 """The vocabulary: kernel specs and plans as frozen data. Imports pydantic and nothing of ours."""
 
 from gemmgen.ir.dtype import Arch, DType
+from gemmgen.ir.layout import AnyPlan, AnySpec, LayoutPlan, LayoutSpec
 from gemmgen.ir.node import Node
 from gemmgen.ir.operand import Operand, split_axis
 from gemmgen.ir.plan import (
@@ -34,6 +35,8 @@ from gemmgen.ir.spec import KernelSpec
 from gemmgen.ir.steps import Bias, Cast, Residual, Scale, Step, Store
 
 __all__ = [
+    "AnyPlan",
+    "AnySpec",
     "Arch",
     "Bias",
     "BlockScale",
@@ -43,6 +46,8 @@ __all__ = [
     "FetchTiles",
     "KernelSpec",
     "LaunchControl",
+    "LayoutPlan",
+    "LayoutSpec",
     "MmaPlan",
     "MmaSync",
     "MmaSyncPlan",

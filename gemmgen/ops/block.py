@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gemmgen.ir import Param, Plan
+from gemmgen.ir import AnyPlan, Param
 from gemmgen.runtime.arguments import TENSOR_MAP_BYTES, Encoder, Problem, TensorView, pack
 
 FIELD_BYTES = {"tensor_map": TENSOR_MAP_BYTES, "pointer": 8, "stride": 8, "workspace": 8, "scalar": 4, "extent": 4}
@@ -20,14 +20,14 @@ Block = Callable[[Sequence[int], Sequence[float]], bytes]
 """Bytes of the parameter struct from addresses and scalars."""
 
 
-def whole_block(plan: Plan, problem: Problem, encode: Encoder) -> bytes:
+def whole_block(plan: AnyPlan, problem: Problem, encode: Encoder) -> bytes:
     """The parameter struct with the padding that its alignment adds at the end."""
     block = pack(plan, problem, encode)
     return block + bytes(-len(block) % (64 if plan.tensor_maps else 8))
 
 
 def block_builder(
-    plan: Plan, tensors: Sequence[str], scalars: Sequence[str], problem: Problem, encode: Encoder
+    plan: AnyPlan, tensors: Sequence[str], scalars: Sequence[str], problem: Problem, encode: Encoder
 ) -> Block:
     """A fast builder for calls whose metadata equals ``problem``'s; packs anew where patching is not proven right.
 
@@ -40,7 +40,9 @@ def block_builder(
     return _patching(base, slots + _scalar_slots(plan, scalars))
 
 
-def _repacking(plan: Plan, tensors: Sequence[str], scalars: Sequence[str], problem: Problem, encode: Encoder) -> Block:
+def _repacking(
+    plan: AnyPlan, tensors: Sequence[str], scalars: Sequence[str], problem: Problem, encode: Encoder
+) -> Block:
     def build(addresses: Sequence[int], values: Sequence[float]) -> bytes:
         moved = _moved(problem, dict(zip(tensors, addresses, strict=True)))
         return whole_block(plan, Problem(problem.sizes, moved, dict(zip(scalars, values, strict=True))), encode)
@@ -82,19 +84,19 @@ def _patching(base: bytes, slots: list[tuple[int, str, int]]) -> Block:
     return build
 
 
-def _fields(plan: Plan) -> Iterator[tuple[int, Param]]:
+def _fields(plan: AnyPlan) -> Iterator[tuple[int, Param]]:
     offset = 0
     for param in plan.params:
         yield offset, param
         offset += FIELD_BYTES[param.kind]
 
 
-def _scalar_slots(plan: Plan, scalars: Sequence[str]) -> list[tuple[int, str, int]]:
+def _scalar_slots(plan: AnyPlan, scalars: Sequence[str]) -> list[tuple[int, str, int]]:
     return [(at, "f", scalars.index(str(param.operand))) for at, param in _fields(plan) if param.kind == "scalar"]
 
 
 def _address_slots(
-    plan: Plan, tensors: Sequence[str], problem: Problem, encode: Encoder
+    plan: AnyPlan, tensors: Sequence[str], problem: Problem, encode: Encoder
 ) -> list[tuple[int, str, int]] | None:
     """Offset of every address in the block, or None when moving the tensors changes any other byte of a map."""
     first, second = (_image(plan, problem, encode, address) for address in _PROBES)
@@ -111,7 +113,7 @@ def _address_slots(
     return slots
 
 
-def _image(plan: Plan, problem: Problem, encode: Encoder, address: int) -> bytes:
+def _image(plan: AnyPlan, problem: Problem, encode: Encoder, address: int) -> bytes:
     """The block as if every tensor lay at one address."""
     views = _moved(problem, dict.fromkeys(problem.tensors, address))
     return whole_block(plan, Problem(problem.sizes, views, problem.scalars), encode)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from gemmgen.ir import KernelSpec, Operand
+from gemmgen.ir import AnySpec, Operand
 from gemmgen.ops.block import block_builder, whole_block
 from gemmgen.ops.kernels import Kernel, kernel_of
 from gemmgen.ops.launch import Launch, Prepared, Slots, metadata, relaunch, row_major
@@ -29,7 +29,7 @@ PREPARED_LIMIT = 16384
 class Choice:
     """The spec that serves a call, and the operands it can only read from a row-major copy."""
 
-    spec: KernelSpec
+    spec: AnySpec
     copied: frozenset[str] = frozenset()
 
 
@@ -70,7 +70,7 @@ class Dispatcher:
             return
         sizes = self.check(slots)
         tensors = self._named(slots)
-        if 0 in (sizes["m"], sizes["n"]):
+        if tensors[self.output].numel() == 0:
             return
         check_overlap(self.output, tensors, self._read_first())
         if tensors[self.output].is_cuda:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from gemmgen.backends import lower, render
-from gemmgen.ir import KernelSpec, Plan, RingPlan
+from gemmgen.ir import AnyPlan, AnySpec, LayoutPlan, Plan, RingPlan
 from gemmgen.runtime.kernel_text import KernelText
 
 
@@ -18,19 +18,19 @@ from gemmgen.runtime.kernel_text import KernelText
 class Kernel:
     """A spec with its plan and text."""
 
-    spec: KernelSpec
-    plan: Plan
+    spec: AnySpec
+    plan: AnyPlan
     text: KernelText
 
 
 @lru_cache(maxsize=1024)
-def kernel_of(spec: KernelSpec) -> Kernel:
+def kernel_of(spec: AnySpec) -> Kernel:
     """The kernel of a spec; raises ``ValueError`` in sentences when the spec does not fit its architecture."""
     plan = lower(spec)
     return Kernel(spec, plan, kernel_text(plan))
 
 
-def kernel_text(plan: Plan) -> KernelText:
+def kernel_text(plan: AnyPlan) -> KernelText:
     """What a target needs to load and launch a plan's kernel."""
     return KernelText(
         source=render(plan),
@@ -38,15 +38,18 @@ def kernel_text(plan: Plan) -> KernelText:
         arch=plan.arch.value,
         threads=plan.threads,
         shared_bytes=plan.shared_bytes,
-        cluster=(plan.cluster.size, 1, 1),
+        cluster=(1 if isinstance(plan, LayoutPlan) else plan.cluster.size, 1, 1),
         labels=labels(plan),
     )
 
 
-def labels(plan: Plan) -> Any:
+def labels(plan: AnyPlan) -> Any:
     """The spec's names for barriers, ring slots and roles, so that the simulator reports in them."""
     from gemmgen.sim import Labels
 
+    if isinstance(plan, LayoutPlan):
+        line = plan.shared_bytes // plan.tile_lines
+        return Labels(regions=[("tile line", 0, line, line, plan.tile_lines)])
     return Labels(
         barriers=plan.barriers,
         regions=[region for each in plan.rings for region in _regions(plan, each)],

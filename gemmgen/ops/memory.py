@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from gemmgen.ir import Operand, Plan
+from gemmgen.ir import AnyPlan, LayoutPlan, Operand
 from gemmgen.ops.problem import Tensors
 from gemmgen.runtime.arguments import SPREAD_ELEMENTS, SPREADING
 
@@ -19,14 +19,15 @@ SPREAD_ALIGNMENT = 32
 """Likewise where it spreads 4-bit numbers to a byte each."""
 
 
-def check_layouts(plan: Plan, tensors: Tensors) -> None:
+def check_layouts(plan: AnyPlan, tensors: Tensors) -> None:
     """Raise ``ValueError`` for the first tensor whose address or strides the plan's kernel cannot use."""
     mapped = {entry.operand: entry.element for entry in plan.tensor_maps}
+    output = plan.output if isinstance(plan, LayoutPlan) else plan.store.operand
     for operand in plan.operands:
         if operand.is_scalar:
             continue
         tensor = tensors[operand.name]
-        stored = operand.name == plan.store.operand
+        stored = operand.name == output
         if operand.name in mapped:
             fault = tma_store_fault(operand, tensor) if stored else tma_fault(operand, tensor)
             if mapped[operand.name] == SPREADING:
@@ -35,6 +36,8 @@ def check_layouts(plan: Plan, tensors: Tensors) -> None:
             fault = pointer_fault(operand, tensor)
         if stored:
             fault = fault or _output_fault(operand, tensor)
+            if isinstance(plan, LayoutPlan) and plan.fill_pads:
+                fault = fault or _pads_fault(operand, tensor)
         if fault:
             raise ValueError(fault)
 
@@ -141,13 +144,31 @@ def _address_fault(name: str, tensor: torch.Tensor, alignment: int, who: str) ->
 
 
 def _output_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
-    rows, cols = tensor.shape
-    if rows > 1 and tensor.stride(0) < cols:
+    inner, outer = operand.box.index(operand.inner), operand.box.index(operand.outer)
+    count, pitch = tensor.shape[inner], tensor.stride(outer)
+    if tensor.shape[outer] > 1 and pitch < count:
+        word = _pitch_word(operand)
         return (
-            f"{operand.name}: rows of {cols} elements start only {tensor.stride(0)} elements apart and overlap; "
-            f"pass a tensor with a row stride of at least {cols}"
+            f"{operand.name}: {word}s of {count} elements start only {pitch} elements apart and overlap; "
+            f"pass a tensor with a {word} stride of at least {count}"
         )
     return None
+
+
+def _pads_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
+    """Why there is no room to fill up the lines of an output to whole chunks, or None."""
+    inner, outer = operand.box.index(operand.inner), operand.box.index(operand.outer)
+    step = ALIGNMENT // tensor.element_size()
+    filled = -(-tensor.shape[inner] // step) * step
+    last = tensor.storage_offset() + (tensor.shape[outer] - 1) * tensor.stride(outer) + filled
+    fits = last * tensor.element_size() <= tensor.untyped_storage().nbytes()
+    if 0 in tensor.shape or (fits and (tensor.shape[outer] == 1 or tensor.stride(outer) >= filled)):
+        return None
+    return (
+        f"{operand.name}: {_pitch_word(operand)}s of {tensor.shape[inner]} elements are filled up with zeros to "
+        f"{filled} and start {tensor.stride(outer)} apart; cut it from a tensor with {operand.inner} = {filled} that "
+        "holds nothing else"
+    )
 
 
 def check_overlap(output: str, tensors: Tensors, in_place: Sequence[str]) -> None:

@@ -107,6 +107,11 @@ def _infer_sizes(operands: Sequence[Operand], tensors: Tensors) -> dict[str, int
     return sizes
 
 
+def packed_extents(operand: Operand, tensor: torch.Tensor) -> dict[str, int]:
+    """The extents that one tensor's shape tells, elements that share a byte counted apart."""
+    return _infer_sizes([operand], {operand.name: tensor})
+
+
 def _check_extent(operand: str, axis: str, size: int) -> None:
     if isinstance(size, int) and size > EXTENT_LIMIT:
         raise ValueError(

@@ -12,23 +12,24 @@ from typing import Any
 
 import torch
 
-from gemmgen.ir import KernelSpec, Operand
+from gemmgen.ir import AnySpec, LayoutSpec, Operand
 from gemmgen.ops import library
 from gemmgen.ops.dispatch import Choice, Dispatcher
 from gemmgen.ops.kernels import kernel_of
 from gemmgen.ops.problem import TORCH_DTYPES, Tensors, check_rank
+from gemmgen.ops.relayout import empty_destination
 from gemmgen.runtime.kernel_text import Target
 
 
-def op(spec: KernelSpec) -> SpecOp:
+def op(spec: AnySpec) -> SpecOp:
     """A function of the spec's operands by name: ``d = op(spec)(a=a, b=b)``; the same spec gives the same function."""
-    if not isinstance(spec, KernelSpec):
-        raise TypeError(f"spec: is a {type(spec).__name__}; pass a gemmgen.KernelSpec")
+    if not isinstance(spec, AnySpec):
+        raise TypeError(f"spec: is a {type(spec).__name__}; pass a gemmgen.KernelSpec or a gemmgen.LayoutSpec")
     return _op(spec)
 
 
 @cache
-def _op(spec: KernelSpec) -> SpecOp:
+def _op(spec: AnySpec) -> SpecOp:
     return SpecOp(spec)
 
 
@@ -38,7 +39,7 @@ class SpecOp:
     The output is allocated unless it is passed by its name, and is returned either way.
     """
 
-    def __init__(self, spec: KernelSpec) -> None:
+    def __init__(self, spec: AnySpec) -> None:
         kernel_of(spec)  # refuses now what can never be lowered
         self.spec = spec
         self.__name__ = self.__qualname__ = spec.name
@@ -54,8 +55,6 @@ class SpecOp:
             return choice
 
         self.dispatcher = Dispatcher(self.tensors, self.output, self.scalars, choose)
-        self._rows = _where(self.tensors, "m", self.output)
-        self._columns = _where(self.tensors, "n", self.output)
         self._out, self._functional = library.register_spec(self)
 
     def __call__(self, **arguments: Any) -> torch.Tensor:
@@ -88,7 +87,9 @@ class SpecOp:
         """An output of the right shape, uninitialised."""
         for name, tensor in zip(self.inputs, inputs, strict=True):
             check_rank(self.spec.operand(name), tensor)
-        (row_of, row_dim), (column_of, column_dim) = self._rows, self._columns
+        if isinstance(self.spec, LayoutSpec):
+            return empty_destination(self.spec, inputs[0])
+        (row_of, row_dim), (column_of, column_dim) = (_where(self.tensors, axis, self.output) for axis in ("m", "n"))
         shape = (inputs[row_of].shape[row_dim], inputs[column_of].shape[column_dim])
         return torch.empty(shape, dtype=TORCH_DTYPES[self.spec.output.dtype], device=inputs[0].device)
 
@@ -121,7 +122,7 @@ def _number(name: str, value: Any) -> float:
     return float(value)
 
 
-def _signature(spec: KernelSpec) -> inspect.Signature:
+def _signature(spec: AnySpec) -> inspect.Signature:
     empty, only = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
     parameters = []
     for each in spec.operands:
@@ -131,7 +132,7 @@ def _signature(spec: KernelSpec) -> inspect.Signature:
     return inspect.Signature(parameters, return_annotation=torch.Tensor)
 
 
-def _document(spec: KernelSpec) -> str:
+def _document(spec: AnySpec) -> str:
     lines = [f"{spec.name}: generated kernel for {spec.arch}.", ""]
     for each in spec.operands:
         what = f"a number ({each.dtype})" if each.is_scalar else f"{TORCH_DTYPES[each.dtype]} [{', '.join(each.box)}]"

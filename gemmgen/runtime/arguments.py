@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gemmgen.ir import Operand, Param, Plan, TensorMapPlan, split_axis
+from gemmgen.ir import AnyPlan, LayoutPlan, Operand, Param, Plan, TensorMapPlan, split_axis
 
 TENSOR_MAP_BYTES = 128
 SPREADING = "16u4_align16b"
@@ -72,22 +72,29 @@ def expected_shape(operand: Operand, sizes: Mapping[str, int]) -> tuple[int, ...
     )
 
 
-def grid_size(plan: Plan, sizes: Mapping[str, int], sms: int) -> int:
+def grid_size(plan: AnyPlan, sizes: Mapping[str, int], sms: int) -> int:
     """CTAs to launch: every tile its own, or as many as are resident at once; whole clusters either way."""
+    if isinstance(plan, LayoutPlan):
+        return _checked(-(-sizes["m"] // plan.tile_m) * -(-sizes["k"] // plan.tile_k), "m", "k", sizes)
     cluster = plan.cluster
     rows = -(-sizes["m"] // (plan.tile.m * cluster.m))
     cols = -(-sizes["n"] // (plan.tile.n * cluster.n))
-    units = rows * cols * plan.splits
-    if units > 2**32 - 1:
-        raise ValueError(f"m={sizes['m']}, n={sizes['n']}: {units} tiles are more than 2^32 - 1; split the problem")
+    units = _checked(rows * cols * plan.splits, "m", "n", sizes)
     if plan.schedule.kind in ("persistent", "split_k"):
         units = min(units, max(1, sms * plan.ctas_per_sm // cluster.size))
     return units * cluster.size
 
 
-def workspace_bytes(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
+def _checked(tiles: int, rows: str, cols: str, sizes: Mapping[str, int]) -> int:
+    if tiles > 2**32 - 1:
+        extents = f"{rows}={sizes[rows]}, {cols}={sizes[cols]}"
+        raise ValueError(f"{extents}: {tiles} tiles are more than 2^32 - 1; split the problem")
+    return tiles
+
+
+def workspace_bytes(plan: AnyPlan, sizes: Mapping[str, int]) -> dict[str, int]:
     """Bytes of each workspace of a launch: sums of CTAs that share a tile, and counters, all 0 before it and after."""
-    if plan.splits == 1:
+    if isinstance(plan, LayoutPlan) or plan.splits == 1:
         return {}
     tiles = -(-sizes["m"] // plan.tile.m) * -(-sizes["n"] // plan.tile.n)
     return {
@@ -96,12 +103,12 @@ def workspace_bytes(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def pack(plan: Plan, problem: Problem, encode: Encoder) -> bytes:
+def pack(plan: AnyPlan, problem: Problem, encode: Encoder) -> bytes:
     """The parameter struct, field by field in the plan's order; every field is naturally aligned by that order."""
     return b"".join(_field(plan, param, problem, encode) for param in plan.params)
 
 
-def _field(plan: Plan, param: Param, problem: Problem, encode: Encoder) -> bytes:
+def _field(plan: AnyPlan, param: Param, problem: Problem, encode: Encoder) -> bytes:
     if param.kind == "extent":
         return struct.pack("<I", problem.sizes[param.name])
     if param.kind == "workspace":
@@ -115,6 +122,7 @@ def _field(plan: Plan, param: Param, problem: Problem, encode: Encoder) -> bytes
     operand = plan.operand(param.operand)
     if param.kind == "stride":
         return struct.pack("<Q", view.strides[operand.box.index(operand.outer)])
+    assert isinstance(plan, Plan)
     entry = next(entry for entry in plan.tensor_maps if entry.operand == param.operand)
     return tensor_map(operand, entry, problem, plan.store.operand, encode)
 

@@ -49,7 +49,7 @@ def test_an_architecture_without_backend_is_refused(gemmgen: Command) -> None:
 
 def test_all_compiles_the_catalog(gemmgen: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     few = {name: catalog.specs()[name] for name in (NAME, "sm90_fp8_gemm_nt_bf16_64x32")}
-    monkeypatch.setattr(catalog, "specs", lambda: few)
+    monkeypatch.setattr(catalog, "all_specs", lambda: few)
     done = gemmgen("compile", "--all", "--arch", "sm90")
     assert [line.split()[0] for line in done.out.splitlines()[1:]] == list(few)
 
@@ -74,7 +74,7 @@ def test_the_table_has_every_chip_and_can_be_read_back(gemmgen: Command, tmp_pat
 
 
 def test_the_committed_table_is_of_the_pinned_compiler_and_of_every_kernel() -> None:
-    wanted = {(spec.name, each.code) for spec in catalog.specs().values() for each in chips(spec)}
+    wanted = {(spec.name, each.code) for spec in catalog.all_specs().values() for each in chips(spec)}
     assert set(TABLE) == wanted
     pinned = re.findall(r"^nvidia-cuda-nvrtc==(.*)$", (TOP / "constraints.txt").read_text(), re.MULTILINE)
     assert f"compiled with NVRTC {pinned[0]}:" in TABLE_FILE.read_text()
@@ -82,16 +82,18 @@ def test_the_committed_table_is_of_the_pinned_compiler_and_of_every_kernel() -> 
 
 def test_no_kernel_of_the_committed_table_spills_or_exceeds_the_chip() -> None:
     for (kernel, _), (registers, spilled, shared, cubin) in TABLE.items():
-        limits = LIMITS[catalog.specs()[kernel].arch]
+        limits = LIMITS[catalog.all_specs()[kernel].arch]
         assert registers <= limits.registers_per_thread and spilled == 0, kernel
-        assert shared == lower(catalog.specs()[kernel]).shared_bytes <= limits.shared_per_cta and cubin > 1000, kernel
+        assert (
+            shared == lower(catalog.all_specs()[kernel]).shared_bytes <= limits.shared_per_cta and cubin > 1000
+        ), kernel
 
 
 @pytest.mark.parametrize("place", [0.0, 0.3, 0.5, 0.75, 0.99])
 def test_rows_of_the_committed_table_are_still_true(place: float) -> None:
     """Whatever changes kernels makes the table stale; five rows of it are compiled again."""
     (kernel, chip), costs = list(TABLE.items())[int(place * len(TABLE))]
-    row, _ = cost(catalog.specs()[kernel], architecture(chip))
+    row, _ = cost(catalog.all_specs()[kernel], architecture(chip))
     assert tuple(row[3:]) == costs, "run `gemmgen compile --all --table docs/compile_table.md`"
 
 

@@ -25,6 +25,8 @@ NAMES = (
     "sm100_fp8_fp4_gemm_nt_e4m3x128_e2m1x32_bf16_128x128",
     "sm100_mxfp4_gemm_nt_bf16_128x64",
     "sm100_nvfp4_gemm_nt_bf16_256x256",
+    "sm120_k_major_e2m1",
+    "sm100_pack_ue8m0_128x1",
 )
 
 
@@ -35,7 +37,7 @@ def path(name: str) -> Path:
 
 def print_of(name: str) -> str:
     """The plan of a shipped kernel as ``gemmgen plan`` prints it."""
-    return table(lower(catalog.specs()[name]))
+    return table(lower(catalog.all_specs()[name]))
 
 
 def rewrite() -> None:
