@@ -27,8 +27,6 @@ from gemmgen.ops.quantise import (
     cast_to_nvfp4,
     check_ue8m0,
     from_blocked_128x4,
-    get_mn_major_tma_aligned_packed_ue8m0_tensor,
-    get_mn_major_tma_aligned_tensor,
     get_tma_aligned_size,
     per_block_cast_to_fp8,
     per_channel_cast_to_fp8,
@@ -36,8 +34,12 @@ from gemmgen.ops.quantise import (
     per_token_cast_to_fp8,
     requantise_to_ue8m0,
     to_blocked_128x4,
-    transform_sf_into_required_layout,
     transpose_packed_fp4,
+)
+from gemmgen.ops.scale_layouts import (
+    get_mn_major_tma_aligned_packed_ue8m0_tensor,
+    get_mn_major_tma_aligned_tensor,
+    transform_sf_into_required_layout,
 )
 from gemmgen.ops.scales import Blocked128x4
 from gemmgen.ops.selection import OPERATORS, spec_for

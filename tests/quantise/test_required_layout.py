@@ -176,11 +176,8 @@ def test_the_device_of_cuda_tensors_decides(
 ) -> None:
     from gemmgen.ops.quantise import required
 
-    class OnCuda:
-        device = torch.device("cuda", 0)
-
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    family = required._family(OnCuda(), None)  # type: ignore[arg-type]
+    family = required.family_of(torch.device("cuda", 0), None)
     assert transform(torch.ones(4, 1), 4, 128, (1, 128), arch=family).dtype == dtype
 
 

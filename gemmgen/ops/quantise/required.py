@@ -61,7 +61,7 @@ def transform_sf_into_required_layout(
     psum_layout, mk_alignment: see ``get_mn_major_tma_aligned_packed_ue8m0_tensor``.
     arch: of the kernels; by default that of sf's device, or the one that is simulated.
     """
-    family = _family(sf, arch)
+    family = family_of(sf.device, arch)
     gran = _granularity(sf, recipe, is_sfa)
     _check_type(sf, gran, family, disable_ue8m0_cast)
     sf = _unblocked(sf, mn, k, gran, num_groups)
@@ -78,15 +78,16 @@ def transform_sf_into_required_layout(
     return packed_mn_major(codes, psum_layout, mk_alignment)
 
 
-def _family(sf: torch.Tensor, arch: ArchitectureLike | None) -> str:
+def family_of(device: torch.device, arch: ArchitectureLike | None) -> str:
+    """The family of the architecture that is named, else of a GPU, else of what is simulated."""
     if arch is not None:
         return resolve(arch).family
-    if sf.device.type == "cuda":
-        return resolve(tuple(torch.cuda.get_device_capability(sf.device))).family
+    if device.type == "cuda":
+        return resolve(tuple(torch.cuda.get_device_capability(device))).family
     simulation = current_simulation()
     if simulation is None:
         raise ValueError(
-            f"arch: is missing and sf is on {sf.device}, which has none; pass arch='sm90', 'sm100' or 'sm120', or call "
+            f"arch: is missing and sf is on {device}, which has none; pass arch='sm90', 'sm100' or 'sm120', or call "
             'this inside `with gemmgen.simulate("sm100"):`'
         )
     return simulation.arch.family
