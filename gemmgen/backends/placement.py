@@ -93,8 +93,9 @@ class Footprint:
         return BARRIER_BYTES * sum(count > 0 for count in kinds)
 
     def bytes(self, slots: int) -> int:
-        """Data of so many slots."""
-        return align(sum(align(part.bytes * slots, _alignment(part)) for part in self.parts), 128)
+        """Data of so many slots. Staging buffers come first, so they end where tiles may start."""
+        to = TMA_ALIGNMENT if self.turns == "store" else 128
+        return align(sum(align(part.bytes * slots, _alignment(part)) for part in self.parts), to)
 
 
 def place_rings(spec: KernelSpec, rings: Sequence[Footprint], extra: int = 0) -> tuple[tuple[RingPlan, ...], int]:

@@ -20,7 +20,7 @@ from gemmgen.ops.block import whole_block
 from gemmgen.ops.dispatch import encoder
 from gemmgen.ops.kernels import Kernel, kernel_of
 from gemmgen.runtime.architectures import resolve
-from gemmgen.runtime.arguments import Problem, TensorView, grid_size
+from gemmgen.runtime.arguments import Problem, TensorView, grid_size, workspace_bytes
 from gemmgen.runtime.compiler import cached_ptx
 from gemmgen.runtime.sim_target import SimKernel, SimTarget
 from gemmgen.runtime.simulation import Simulation
@@ -29,6 +29,10 @@ from .inputs import exact, laid_out
 
 Timing = tuple[str, int]
 """A schedule and its seed."""
+
+
+SCALAR = 0.5
+"""What every host scalar is."""
 
 
 class WrongResult(Exception):
@@ -65,12 +69,14 @@ class Subject:
 
     @cached_property
     def inputs(self) -> dict[str, torch.Tensor]:
-        return {each.name: exact(each, self.sizes) for each in self.spec.operands if each != self.spec.output}
+        tensors = [each for each in self.spec.operands if each != self.spec.output and not each.is_scalar]
+        return {each.name: exact(each, self.sizes) for each in tensors}
 
     @cached_property
     def expected(self) -> torch.Tensor:
         """The only right output: what float64 says, rounded once."""
-        return reference.exact_result(self.spec, self.inputs)
+        scalars = {each.name: SCALAR for each in self.spec.operands if each.is_scalar}
+        return reference.exact_result(self.spec, self.inputs, scalars)
 
     def load(self, ptx: str) -> sim.Module:
         """A module of PTX that was made from this subject's."""
@@ -85,10 +91,15 @@ class Subject:
             name: TensorView(target.address(each, name), tuple(each.shape), each.stride())
             for name, each in tensors.items()
         }
-        params = whole_block(self.plan, Problem(self.sizes, views, {}), encoder(target))
+        workspace = {name: self._room(name, size) for name, size in workspace_bytes(self.plan, self.sizes).items()}
+        places = {name: target.address(each, name) for name, each in workspace.items()}
+        scalars = {each.name: SCALAR for each in self.spec.operands if each.is_scalar}
+        params = whole_block(self.plan, Problem(self.sizes, views, scalars, places), encoder(target))
         grid = (grid_size(self.plan, self.sizes, self.sms), 1, 1)
         target.launch(SimKernel(self.kernel.text, module), grid, params)
         self._judge(output)
+        if workspace and workspace["arrivals"].any():
+            raise WrongResult("counters of arrivals are not 0 after the launch")
         report: sim.Report = target.reports[0]
         return report
 
@@ -98,6 +109,11 @@ class Subject:
         for timing in timings:
             warnings = self.run(module, timing).warnings
             assert not warnings, f"{self.spec.name} under {timing}: {warnings}"
+
+    @staticmethod
+    def _room(name: str, size: int) -> torch.Tensor:
+        """Counters start at 0; sums that nobody wrote are NaN."""
+        return torch.full((size,), 0 if name == "arrivals" else 0xFF, dtype=torch.uint8)
 
     def _poisoned(self) -> torch.Tensor:
         """An output of NaN with NaN around it: behind every row and below the last one."""
