@@ -10,7 +10,7 @@ from gemmgen.ops.api import (
     fp8_gemm_tn,
     fp8_gemm_tt,
 )
-from gemmgen.ops.api_sm100 import (
+from gemmgen.ops.api_block_scaled import (
     fp8_fp4_gemm_nn,
     fp8_fp4_gemm_nt,
     fp8_fp4_gemm_tn,

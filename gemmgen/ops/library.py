@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from gemmgen.ops import dense, dense_sm100
+from gemmgen.ops import dense, dense_block_scaled
 
 if TYPE_CHECKING:
     from gemmgen.ops.spec_op import SpecOp
@@ -110,8 +110,8 @@ def _scaled(
     alpha: float | None,
     out_dtype: torch.dtype,
 ) -> Tensor:
-    d = dense_sm100.empty(a, b, out_dtype)
-    return dense_sm100.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).run()
+    d = dense_block_scaled.empty(a, b, out_dtype)
+    return dense_block_scaled.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).run()
 
 
 def _scaled_fake(
@@ -125,8 +125,8 @@ def _scaled_fake(
     alpha: float | None,
     out_dtype: torch.dtype,
 ) -> Tensor:
-    d = dense_sm100.empty(a, b, out_dtype)
-    dense_sm100.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).check()
+    d = dense_block_scaled.empty(a, b, out_dtype)
+    dense_block_scaled.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).check()
     return d
 
 
@@ -141,7 +141,7 @@ def _scaled_out(
     alpha: float | None,
     d: Tensor,
 ) -> None:
-    dense_sm100.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).run()
+    dense_block_scaled.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).run()
     written(d)
 
 
@@ -156,7 +156,7 @@ def _scaled_out_fake(
     alpha: float | None,
     d: Tensor,
 ) -> None:
-    dense_sm100.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).check()
+    dense_block_scaled.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).check()
 
 
 _FP8_INPUTS = "Tensor a, Tensor sfa, Tensor b, Tensor sfb, Tensor? c"

@@ -1,6 +1,6 @@
 """Calls of block-scaled products on sm100: unpacks arguments and takes the way around torch's dispatcher if it may.
 
-Knows argument conventions; what fits together is judged in ``dense_sm100``.
+Knows argument conventions; what fits together is judged in ``dense_block_scaled``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gemmgen.ops import dense_sm100, library
+from gemmgen.ops import dense_block_scaled, library
 from gemmgen.ops.call_arguments import Recipe, check_tensors, output_dtype, pair
 from gemmgen.ops.scales import Blocked128x4, default_granularity, granularity
 
@@ -82,10 +82,10 @@ def call(
     if d is None and not direct:
         return library.block_scaled_gemm(a, sfa, b, sfb, c, recipe, blocked, alpha, dtype)
     if d is None:
-        d = dense_sm100.empty(a, b, dtype)
-        return dense_sm100.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).run()
+        d = dense_block_scaled.empty(a, b, dtype)
+        return dense_block_scaled.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).run()
     if direct:
-        dense_sm100.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).run()
+        dense_block_scaled.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).run()
         library.written(d)
     else:
         library.block_scaled_gemm_out(a, sfa, b, sfb, c, recipe, blocked, alpha, d)

@@ -13,7 +13,7 @@ from gemmgen import catalog, ops
 from gemmgen.backends import lower
 from gemmgen.catalog import FP8, FP8_FP4, LAYOUTS, MXFP4, NVFP4, Factor, PairShape, Product
 from gemmgen.ir import DType, KernelSpec
-from gemmgen.ops import choice_sm100, dense_sm100
+from gemmgen.ops import choice_sm100, dense_block_scaled
 from gemmgen.ops.block import block_builder, whole_block
 from gemmgen.ops.dispatch import Choice, encoder
 from gemmgen.ops.launch import metadata
@@ -147,7 +147,7 @@ def specs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(spec.name)
         raise InterruptedError
 
-    monkeypatch.setattr(dense_sm100, "Choice", note)
+    monkeypatch.setattr(dense_block_scaled, "Choice", note)
     return names
 
 

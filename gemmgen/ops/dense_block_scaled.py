@@ -1,6 +1,6 @@
 """Block-scaled products on datacenter Blackwell, on real tensors: types, layouts and scales become a shipped spec.
 
-Knows the catalog's products and memory rules; argument conventions are in ``api_sm100``, registration in ``library``.
+Knows the catalog's products and memory rules; argument conventions are in ``api_block_scaled``, registration in ``library``.
 """
 
 from __future__ import annotations
