@@ -3,10 +3,12 @@ It knows scheduling and reports; what warps execute comes from their program."""
 
 from __future__ import annotations
 
+import gc
 import itertools
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,7 +113,7 @@ class Gpu:
         _check_launch(launch, program)
         self.report = Report()
         self.schedule.reset()
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), _rare_collection():
             self._run(program, launch)
         self.report.seconds = time.perf_counter() - began
         return self.report
@@ -255,6 +257,18 @@ class Gpu:
             for cta in cluster.ctas:
                 lines += [f"  {warp.where()}: {reason}" for warp in cta.warps for reason in warp.reasons()]
         return "\n".join(lines[:80])
+
+
+@contextmanager
+def _rare_collection() -> Iterator[None]:
+    """A warp is thousands of objects that live as long as it: the collector's usual pace costs a fifth of a run."""
+    pace = gc.get_threshold()
+    if pace[0]:  # 0: somebody switched it off
+        gc.set_threshold(max(pace[0], 20_000), *pace[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*pace)
 
 
 def _triple(values: Sequence[int]) -> Triple:

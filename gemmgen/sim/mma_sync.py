@@ -150,9 +150,8 @@ def _float_product(form: Form) -> Product:
     def compute(a_regs: Array, b_regs: Array, c_regs: Array, scales: list[ScaleOperand]) -> Array:
         a, b = _matrix(a_regs, a_box, a_place, "A"), _matrix(b_regs, b_box, b_place, "B")
         c = c_place.gather(c_regs.view(np.float32)) if form.c == "f32" else decode(c_place.unpack(c_regs), "f16")
-        with np.errstate(over="ignore", invalid="ignore"):
-            product = a @ b if form.scale is None else form.scale.product(a, b, *scales)
-            result = (product + c).astype(np.float32, copy=False)
+        product = a @ b if form.scale is None else form.scale.product(a, b, *scales)
+        result = (product + c).astype(np.float32, copy=False)
         if form.d == "f16":
             return d_place.pack(encode_f16(result))
         codes: Array = result.view(np.uint32).take(d_place.flat_registers)

@@ -30,6 +30,24 @@ BITS = {
 }
 
 
+class Rows(dict[str, Any]):
+    """The rows of each type, made when a type is first asked for: most kernels use few of them.
+
+    A whole file, as block functions index it, goes by the name `type_`.
+    """
+
+    def __init__(self, files: dict[str, Array]) -> None:
+        super().__init__(b128=list(files["128"]))
+        self.files = files
+
+    def __missing__(self, name: str) -> Any:
+        dtype = name.removesuffix("_")
+        view = self.files[KIND_OF[dtype]].view(DTYPES[dtype])
+        found: Any = view if name.endswith("_") else list(view)
+        self[name] = found
+        return found
+
+
 class Registers:
     """One file per register width; rows[dtype][index] are views of it. Fresh registers hold all ones (NaN)."""
 
@@ -41,29 +59,23 @@ class Registers:
             "64": np.full((counts["64"], LANES), 0xFFFFFFFFFFFFFFFF, np.uint64),
             "128": np.full((counts["128"], LANES, 2), 0xFFFFFFFFFFFFFFFF, np.uint64),
         }
-        self.rows: dict[str, list[Array]] = {
-            dtype: list(self.files[kind].view(DTYPES[dtype])) if len(self.files[kind]) else []
-            for dtype, kind in KIND_OF.items()
-        }
-        self.rows["b128"] = list(self.files["128"])
-        self.tables: dict[str, Any] = dict(self.rows)  # what block functions see: rows by type, whole files as `type_`
-        self.tables.update({f"{dtype}_": self.files[kind].view(DTYPES[dtype]) for dtype, kind in KIND_OF.items()})
+        self.rows = Rows(self.files)
 
     def row(self, register: Reg, dtype: str) -> Array:
         """The register's lanes as dtype; a narrower type reads the low bits."""
-        if KIND_OF.get(dtype) == register.kind:
-            return self.rows[dtype][register.index]
-        if dtype == "b128" and register.kind == "128":
-            return self.rows[dtype][register.index]
-        if register.kind in UNSIGNED and BITS[dtype] < int(register.kind):
-            whole = self.rows[UNSIGNED[register.kind]][register.index]
-            view: Array = whole.view(DTYPES[dtype])[:: int(register.kind) // BITS[dtype]]
-            return view
-        raise UnknownInstruction(f"register {register.name} of {register.kind} bits cannot be read as {dtype}")
+        found: Array
+        if KIND_OF.get(dtype) == register.kind or (dtype == "b128" and register.kind == "128"):
+            found = self.rows[dtype][register.index]
+        elif register.kind in UNSIGNED and BITS[dtype] < int(register.kind):
+            found = self.raw(register).view(DTYPES[dtype])[:: int(register.kind) // BITS[dtype]]
+        else:
+            raise UnknownInstruction(f"register {register.name} of {register.kind} bits cannot be read as {dtype}")
+        return found
 
     def raw(self, register: Reg) -> Array:
         """The register's lanes as unsigned bits of its own width."""
-        return self.rows["p" if register.kind == "p" else UNSIGNED[register.kind]][register.index]
+        found: Array = self.rows["p" if register.kind == "p" else UNSIGNED[register.kind]][register.index]
+        return found
 
 
 @lru_cache(maxsize=8192)

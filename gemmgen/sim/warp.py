@@ -311,7 +311,7 @@ class Warp:
         calls = [self._bound(instr, full) for instr in code.closures]
         for operand, dtype in self.cta.program.extras[len(self.extras) :]:
             self.extras.append(self.src(operand, dtype))
-        run = partial(code.function, self.registers.tables, calls, self.extras, self.mask)
+        run = partial(code.function, self.registers.rows, calls, self.extras, self.mask)
         block = table[pc] = Block(run, code, self._bind_end(code, full), code.count)
         return block
 
