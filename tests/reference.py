@@ -5,27 +5,32 @@ Shares no code or table with gemmgen's backends, templates or simulator, so that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 
 import torch
 
 from gemmgen.ir import (
+    Activation,
+    Apply,
     Bias,
     BlockScale,
-    Cast,
     DType,
     KernelSpec,
     Multiplier,
     Operand,
     Residual,
     Scale,
-    Store,
+    Step,
     Wgmma,
     split_axis,
 )
+from gemmgen.ir.expression import evaluate as evaluate_expression
 
 Tensors = Mapping[str, torch.Tensor]
 FP32_EPSILON = 2.0**-23
+NUDGE = 2.0**-18
+"""How far, of itself, what a step reads may be off: its arithmetic is fp32 with approximate functions."""
 ROUNDING = {DType.BF16: 2.0**-8, DType.F32: 2.0**-23}
 """Relative error of rounding to nearest, doubled."""
 
@@ -155,20 +160,23 @@ def evaluate(spec: KernelSpec, tensors: Tensors, scalars: Mapping[str, float] | 
 
 
 def tolerance(spec: KernelSpec, tensors: Tensors, scalars: Mapping[str, float] | None = None) -> torch.Tensor:
-    """Per element, how far a correct kernel may be off: rounding of the output, and of fp32 sums over k."""
+    """Per element, how far a correct kernel may be off: rounding of the output, of fp32 sums over k, and of each step.
+
+    Found by moving the sums, and what each step reads, by as much as fp32 may be off, and looking at the end.
+    """
     a, b = factors(spec, tensors)
-    magnitudes = {name: decode(tensors[name]).abs() for name in _added(spec) if name in tensors}
-    size = _epilogue(spec, a.abs() @ b.abs().T, magnitudes, {k: abs(v) for k, v in (scalars or {}).items()})
-    exact = evaluate(spec, tensors, scalars).abs()
+    sums, numbers = a @ b.T, scalars or {}
     steps = sizes_of(spec, tensors)["k"] / 16 + 8
     promoted = isinstance(_body(spec), Wgmma) and _scales(_body(spec)) is not None
     coarse = 2.0**-13 if promoted else FP32_EPSILON * steps  # Hopper's fp8 tensor cores keep 13 bits between K blocks
-    return exact * ROUNDING[spec.output.dtype] + size * coarse + 1e-30
-
-
-def _added(spec: KernelSpec) -> set[str]:
-    """Operands that the epilogue reads."""
-    return {name for step in spec.epilogue if not isinstance(step, Store) for name in step.operands}
+    off = a.abs() @ b.abs().T * coarse
+    exact = _epilogue(spec, sums, tensors, numbers)
+    found = [_epilogue(spec, sums + off, tensors, numbers), _epilogue(spec, sums - off, tensors, numbers)]
+    moved = torch.maximum((found[0] - exact).abs(), (found[1] - exact).abs())
+    for index in range(len(spec.epilogue)):
+        for what in ("value", "operands"):
+            moved = moved + (_epilogue(spec, sums, tensors, numbers, (index, what)) - exact).abs()
+    return exact.abs() * ROUNDING[spec.output.dtype] + moved + 1e-30
 
 
 def _body(spec: KernelSpec) -> Multiplier:
@@ -186,29 +194,77 @@ def _oriented(operand: Operand, values: torch.Tensor) -> torch.Tensor:
     return values if operand.axes[-1] == "k" else values.T
 
 
-def _epilogue(spec: KernelSpec, x: torch.Tensor, tensors: Tensors, scalars: Mapping[str, float]) -> torch.Tensor:
-    for step in spec.epilogue:
-        if isinstance(step, Scale):
-            x = x * _broadcast(spec.operand(step.by), tensors, scalars)
-        elif isinstance(step, Bias):
-            x = x + _broadcast(spec.operand(step.vector), tensors, scalars)
-        elif isinstance(step, Residual):
-            beta = 1.0 if step.beta is None else scalars[step.beta]
-            x = x + beta * _numbers(tensors[step.matrix])
-        elif isinstance(step, Cast):
-            pass  # the caller compares within the rounding of the output's type
+def _epilogue(
+    spec: KernelSpec,
+    x: torch.Tensor,
+    tensors: Tensors,
+    scalars: Mapping[str, float],
+    nudge: tuple[int, str] | None = None,
+) -> torch.Tensor:
+    """The chain on sums; ``nudge`` moves the value that one step reads, or its operands, by ``NUDGE`` of itself."""
+    for index, step in enumerate(spec.epilogue):
+        operands = {name: _operand(spec.operand(name), tensors, scalars) for name in _read(step)}
+        if nudge == (index, "operands"):
+            operands = {name: value * (1 + NUDGE) for name, value in operands.items()}
+        if nudge == (index, "value"):
+            x = x * (1 + NUDGE)
+        x = _step(step, x, operands)
     return x
+
+
+def _read(step: Step) -> tuple[str, ...]:
+    return step.operands if isinstance(step, Scale | Bias | Residual | Apply) else ()
+
+
+def _step(step: Step, x: torch.Tensor, operands: Mapping[str, torch.Tensor | float]) -> torch.Tensor:
+    if isinstance(step, Scale):
+        return x * operands[step.by]
+    if isinstance(step, Bias):
+        return x + operands[step.vector]
+    if isinstance(step, Residual):
+        return x + (1.0 if step.beta is None else operands[step.beta]) * operands[step.matrix]
+    if isinstance(step, Activation):
+        return FUNCTIONS[step.function](x)
+    if isinstance(step, Apply):
+        result = evaluate_expression(step.tree, {"acc": x, **operands}, FUNCTIONS)
+        return result + torch.zeros_like(x)  # an expression may not read acc at all
+    return x  # the caller compares within the rounding of a cast to the output's type
 
 
 def _numbers(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.dtype == torch.float64 else decode(tensor)
 
 
-def _broadcast(operand: Operand, tensors: Tensors, scalars: Mapping[str, float]) -> torch.Tensor | float:
+def _operand(operand: Operand, tensors: Tensors, scalars: Mapping[str, float]) -> torch.Tensor | float:
+    """An epilogue operand, shaped to meet [m, n]."""
     if operand.is_scalar:
         return scalars[operand.name]
     values = _numbers(tensors[operand.name])
-    return values[:, None] if operand.box == ("m",) else values[None, :]
+    return values[:, None] if operand.box == ("m",) else values
+
+
+FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
+    "abs": torch.abs,
+    "erf": torch.erf,
+    "exp": torch.exp,
+    "gelu": lambda x: x / 2 * torch.erfc(-x / math.sqrt(2)),
+    "gelu_tanh": lambda x: x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "log": torch.log,
+    "maximum": lambda x, y: torch.fmax(*_both(x, y)),
+    "minimum": lambda x, y: torch.fmin(*_both(x, y)),
+    "relu": torch.relu,
+    "rsqrt": torch.rsqrt,
+    "sigmoid": torch.sigmoid,
+    "silu": lambda x: x / (1 + torch.exp(-x)),
+    "sqrt": torch.sqrt,
+    "squared_relu": lambda x: torch.relu(x) ** 2,
+    "tanh": torch.tanh,
+    "where": lambda condition, x, y: torch.where(condition, *_both(x, y)),
+}
+
+
+def _both(x: torch.Tensor | float, y: torch.Tensor | float) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.as_tensor(x, dtype=torch.float64), torch.as_tensor(y, dtype=torch.float64)
 
 
 # ------------------------------------------------------------------------------------------------------- judging

@@ -6,17 +6,12 @@ import hashlib
 from typing import Literal
 
 from gemmgen.backends.limits import LIMITS
-from gemmgen.ir import KernelSpec, Node, Operand, Param, StepPlan, TensorMapPlan
+from gemmgen.ir import Broadcast, KernelSpec, Node, Operand, Param, StepPlan, TensorMapPlan
 
 SWIZZLE_BYTES = 128
 """Operands sit in shared memory as atoms 128 bytes wide with the 128-byte smem_swizzle."""
-BROADCASTS: dict[tuple[str, ...], Literal["scalar", "m", "n", "matrix"]] = {
-    (): "scalar",
-    ("m",): "m",
-    ("n",): "n",
-    ("m", "n"): "matrix",
-}
-"""How an epilogue operand of each box meets the m by n tile."""
+BROADCASTS: dict[tuple[str, ...], Broadcast] = {(): "element", ("m",): "m", ("n",): "n", ("m", "n"): "matrix"}
+"""How an epilogue operand in memory meets the m by n tile, by its box."""
 SWIZZLES: dict[int, Literal[0, 32, 64, 128]] = {16: 0, 32: 32, 64: 64, 128: 128}
 """The smem_swizzle of staging rows by their width in bytes."""
 
@@ -48,9 +43,13 @@ def staged_row_bytes(width_bytes: int) -> int:
 def step_plans(spec: KernelSpec) -> tuple[StepPlan, ...]:
     """The epilogue with each step's operand resolved to how it broadcasts."""
     return tuple(
-        StepPlan(step=step, along=BROADCASTS[spec.operand(step.operands[0]).box] if step.operands else "none")
+        StepPlan(step=step, along=tuple(_broadcast(spec.operand(name)) for name in step.operands))
         for step in spec.epilogue
     )
+
+
+def _broadcast(operand: Operand) -> Broadcast:
+    return "scalar" if operand.is_scalar else BROADCASTS[operand.box]
 
 
 def params(spec: KernelSpec, tensor_maps: tuple[TensorMapPlan, ...]) -> tuple[Param, ...]:

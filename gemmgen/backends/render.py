@@ -10,23 +10,18 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from gemmgen.backends.epilogue import step_view
 from gemmgen.backends.names import C_TYPES, PAIR_TYPES, place_name
 from gemmgen.backends.sm120_view import scale_words, sm120_view
 from gemmgen.ir import (
     Arch,
-    Bias,
-    Cast,
     DType,
     MmaPlan,
     MmaSyncPlan,
     Param,
     Part,
     Plan,
-    Residual,
     RingPlan,
-    Scale,
-    StepPlan,
-    Store,
     UmmaPlan,
 )
 
@@ -65,7 +60,7 @@ def _common(plan: Plan) -> dict[str, Any]:
         "clustered": plan.cluster.size > 1,
         "params": [_param_line(param, plan.store.operand) for param in plan.params],
         "places": {entry.name: [_place(plan, entry, part) for part in entry.parts] for entry in plan.rings},
-        "steps": [_step_view(step) for step in plan.epilogue],
+        "steps": [step_view(step) for step in plan.epilogue],
         "pair_type": PAIR_TYPES[plan.store.dtype],
     }
 
@@ -277,28 +272,3 @@ def _store_line(plan: Plan, first_warp: int) -> str:
     staging = f"{store.through}::{store.operand.upper()}"
     kind = f"gemmgen::StagedStore<{C_TYPES[store.dtype]}, {store.row_bytes}, {store.through}::SLOTS>"
     return f"{kind} store(p.{store.operand}, {staging}, ptx::warp_index() - {first_warp});"
-
-
-def _step_view(plan: StepPlan) -> dict[str, Any]:
-    step = plan.step
-    view: dict[str, Any] = {"kind": step.kind, "note": ""}
-    if isinstance(step, Scale | Bias):
-        view.update(value=_broadcast(step.operands[0], plan.along), note=f" {step.operands[0]} along {plan.along}")
-        if plan.along == "scalar":
-            view["note"] = f" by {step.operands[0]}"
-    elif isinstance(step, Residual):
-        view.update(value=f"gemmgen::load_row(p.{step.matrix}, p.{step.matrix}_stride, m, n, p.m, p.n)", beta=step.beta)
-        view["note"] = f" {step.beta} * {step.matrix}" if step.beta else f" {step.matrix}"
-    elif isinstance(step, Cast):
-        view.update(pair=PAIR_TYPES[step.to], note=f" to {step.to}")
-    elif isinstance(step, Store):
-        view["note"] = f" to {step.to}" + (f" through ring {step.through}" if step.through else "")
-    return view
-
-
-def _broadcast(operand: str, along: str) -> str:
-    return {
-        "scalar": f"gemmgen::both(p.{operand})",
-        "m": f"gemmgen::both(gemmgen::load(p.{operand}, m, p.m))",
-        "n": f"gemmgen::load_columns(p.{operand}, n, p.n)",
-    }[along]

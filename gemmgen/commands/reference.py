@@ -5,12 +5,15 @@ Knows the ir and torch; it shares nothing with the backends, so that a wrong pla
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from gemmgen.commands.inputs import NAN_BYTES, Operands, factors_of, granule, scaled_pairs
-from gemmgen.ir import Bias, DType, KernelSpec, Operand, Residual, Scale, Wgmma
+from gemmgen.ir import Activation, Apply, Bias, DType, KernelSpec, Operand, Residual, Scale, Step, Wgmma
+from gemmgen.ir.expression import evaluate
 from gemmgen.ops.quantise import decode_ue8m0, unpack_fp4
 from gemmgen.ops.quantise.blocks import spread
 from gemmgen.ops.quantise.formats import decode_e2m1, decode_e4m3
@@ -38,14 +41,50 @@ def reference(spec: KernelSpec, operands: Operands) -> torch.Tensor:
         )
     result = a @ b.T
     for step in spec.epilogue:
-        if isinstance(step, Scale):
-            result = result * _broadcast(spec.operand(step.by), operands[step.by])
-        elif isinstance(step, Bias):
-            result = result + _broadcast(spec.operand(step.vector), operands[step.vector])
-        elif isinstance(step, Residual):
-            beta = 1.0 if step.beta is None else operands[step.beta]
-            result = result + beta * _broadcast(spec.operand(step.matrix), operands[step.matrix])
+        reads = [_broadcast(spec.operand(name), operands[name]) for name in step.operands if name in operands]
+        result = _after(step, result, reads)
     return result
+
+
+def _after(step: Step, x: torch.Tensor, reads: list[torch.Tensor | float]) -> torch.Tensor:
+    """A step's result; casts and stores change no number here."""
+    if isinstance(step, Scale):
+        return x * reads[0]
+    if isinstance(step, Bias):
+        return x + reads[0]
+    if isinstance(step, Residual):
+        return x + reads[0] * (reads[1] if len(reads) > 1 else 1.0)
+    if isinstance(step, Activation):
+        return MEANINGS[step.function](x)
+    if isinstance(step, Apply):
+        named = dict(zip(step.operands, reads, strict=True))
+        return torch.broadcast_to(torch.as_tensor(evaluate(step.tree, {"acc": x, **named}, MEANINGS)), x.shape)
+    return x
+
+
+MEANINGS: dict[str, Callable[..., torch.Tensor]] = {
+    "abs": torch.abs,
+    "erf": torch.special.erf,
+    "exp": torch.exp,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": partial(torch.nn.functional.gelu, approximate="tanh"),
+    "log": torch.log,
+    "maximum": lambda x, y: torch.fmax(*_tensors(x, y)),
+    "minimum": lambda x, y: torch.fmin(*_tensors(x, y)),
+    "relu": torch.nn.functional.relu,
+    "rsqrt": torch.rsqrt,
+    "sigmoid": torch.sigmoid,
+    "silu": torch.nn.functional.silu,
+    "sqrt": torch.sqrt,
+    "squared_relu": lambda x: torch.nn.functional.relu(x).square(),
+    "tanh": torch.tanh,
+    "where": lambda condition, x, y: torch.where(condition, *_tensors(x, y)),
+}
+"""Functions of expressions, by torch."""
+
+
+def _tensors(x: torch.Tensor | float, y: torch.Tensor | float) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.as_tensor(x, dtype=torch.float64), torch.as_tensor(y, dtype=torch.float64)
 
 
 def compare(result: torch.Tensor, expected: torch.Tensor) -> Errors:

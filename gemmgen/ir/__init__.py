@@ -5,6 +5,7 @@ from gemmgen.ir.layout import AnyPlan, AnySpec, LayoutPlan, LayoutSpec
 from gemmgen.ir.node import Node
 from gemmgen.ir.operand import Operand, split_axis
 from gemmgen.ir.plan import (
+    Broadcast,
     MmaPlan,
     MmaSyncPlan,
     Param,
@@ -32,14 +33,17 @@ from gemmgen.ir.roles import (
 )
 from gemmgen.ir.schedule import Cluster, LaunchControl, OneTile, Persistent, SplitK, Tile
 from gemmgen.ir.spec import KernelSpec
-from gemmgen.ir.steps import Bias, Cast, Residual, Scale, Step, Store
+from gemmgen.ir.steps import Activation, Apply, Bias, Cast, Residual, Scale, Step, Store
 
 __all__ = [
+    "Activation",
     "AnyPlan",
     "AnySpec",
+    "Apply",
     "Arch",
     "Bias",
     "BlockScale",
+    "Broadcast",
     "Cast",
     "Cluster",
     "DType",

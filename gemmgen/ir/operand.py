@@ -21,7 +21,8 @@ def split_axis(axis: str) -> tuple[str, int]:
 
 
 class Operand(Node):
-    """A tensor in global memory, or a host scalar when ``box`` is empty.
+    """A tensor in global memory, or a scalar when ``box`` is empty: passed by value, or read from a tensor of one
+    element if it is ``on_device``.
 
     ``box`` names the problem axes from the outermost logical dimension to the innermost, ``("m", "k")`` say;
     ``"k/128"`` has one element per 128 of k, rounded up. ``major`` is the axis that is contiguous in memory,
@@ -32,6 +33,7 @@ class Operand(Node):
     dtype: DType
     box: tuple[str, ...]
     major: str | None = None
+    on_device: bool = False
 
     @field_validator("box")
     @classmethod
@@ -42,6 +44,12 @@ class Operand(Node):
         if len(box) > 2:
             raise ValueError(f"box {box} has {len(box)} axes; an operand covers at most 2")
         return box
+
+    @model_validator(mode="after")
+    def _scalars_are_on_the_host_or_not(self) -> Operand:
+        if self.on_device and self.box:
+            raise ValueError(f"operand {self.name!r} has box {self.box}; on_device is for scalars, so remove it")
+        return self
 
     @model_validator(mode="after")
     def _major_is_an_axis(self) -> Operand:
@@ -64,7 +72,7 @@ class Operand(Node):
     @property
     def is_scalar(self) -> bool:
         """Whether the operand is passed by value."""
-        return not self.box
+        return not self.box and not self.on_device
 
     @property
     def axes(self) -> tuple[str, ...]:

@@ -202,11 +202,15 @@ class MmaSyncPlan(Node):
         return self.warp_rows * self.warp_columns
 
 
+Broadcast = Literal["scalar", "element", "m", "n", "matrix"]
+"""How an operand meets the m by n tile: a number, a tensor of one number, a vector, a matrix."""
+
+
 class StepPlan(Node):
-    """An epilogue step with its operands' shapes resolved: ``along`` is how its operand broadcasts."""
+    """An epilogue step with its operands' shapes resolved: ``along`` is how each of them broadcasts."""
 
     step: Step
-    along: Literal["scalar", "m", "n", "matrix", "none"]
+    along: tuple[Broadcast, ...]
 
 
 class StorePlan(Node):

@@ -12,9 +12,11 @@ from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import Operand
 from gemmgen.ir.roles import FetchTiles, Multiplier, Ring, Role, TmaLoad, TransposeScales
 from gemmgen.ir.schedule import Cluster, LaunchControl, Persistent, Schedule, Tile
-from gemmgen.ir.steps import Bias, Cast, Residual, Scale, Step, Store
+from gemmgen.ir.steps import Apply, Bias, Cast, Residual, Scale, Step, Store
 
 _T = TypeVar("_T", Operand, Ring)
+EPILOGUE_BOXES: tuple[tuple[str, ...], ...] = ((), ("m",), ("n",), ("m", "n"))
+"""What an epilogue operand may cover: a scalar, a vector along either axis of the output, a matrix."""
 
 
 class KernelSpec(Node):
@@ -177,14 +179,19 @@ def _chain_is_typed(spec: KernelSpec) -> None:
 def _step_operands_fit(spec: KernelSpec, step: Step, where: str) -> None:
     if isinstance(step, Scale | Bias):
         operand = spec.operand(step.operands[0])
-        allowed = ((), ("m",), ("n",)) if isinstance(step, Scale) else (("m",), ("n",))
+        allowed = EPILOGUE_BOXES if isinstance(step, Scale) else (("m",), ("n",))
         if operand.box not in allowed:
             raise ValueError(f"{where}: {step.kind} by {operand.name!r} with box {operand.box}; allowed are {allowed}")
+    if isinstance(step, Apply):
+        for name in step.operands:
+            if spec.operand(name).box not in EPILOGUE_BOXES:
+                box = spec.operand(name).box
+                raise ValueError(f"{where}: apply reads {name!r} with box {box}; allowed are {EPILOGUE_BOXES}")
     if isinstance(step, Residual):
         if spec.operand(step.matrix).box != ("m", "n"):
             raise ValueError(f"{where}: residual {step.matrix!r} must have box ('m', 'n')")
-        if step.beta is not None and not spec.operand(step.beta).is_scalar:
-            raise ValueError(f"{where}: beta {step.beta!r} must be a host scalar, an operand with an empty box")
+        if step.beta is not None and spec.operand(step.beta).box:
+            raise ValueError(f"{where}: beta {step.beta!r} must be a scalar, an operand with an empty box")
     if isinstance(step, Store):
         if spec.operand(step.to).box != ("m", "n"):
             raise ValueError(f"{where}: store to {step.to!r} needs box ('m', 'n')")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import ast
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from gemmgen.ir.dtype import DType
+from gemmgen.ir.expression import names, parse, trace
 from gemmgen.ir.node import Name, Node
 
 
 class Scale(Node):
-    """Multiply by an operand: a host scalar, a vector along m (per row) or along n (per column)."""
+    """Multiply by an operand: a scalar, a vector along m (per row) or along n (per column), or a matrix."""
 
     kind: Literal["scale"] = "scale"
     by: Name
@@ -47,6 +50,50 @@ class Residual(Node):
         return (self.matrix,) if self.beta is None else (self.matrix, self.beta)
 
 
+class Activation(Node):
+    """Apply a function element by element.
+
+    ``relu``: the larger of x and 0 (NaN stays NaN); ``squared_relu``: its square; ``gelu``: x times the normal
+    distribution function, by ``erf``; ``gelu_tanh``: its approximation by ``tanh``; ``silu``: x / (1 + exp(-x)).
+    """
+
+    kind: Literal["activation"] = "activation"
+    function: Literal["relu", "squared_relu", "gelu", "gelu_tanh", "silu"]
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return ()
+
+
+class Apply(Node):
+    """The author's own function of the accumulator and operands, element by element in fp32.
+
+    ``Apply(lambda acc, bias, gate: silu(acc + bias) * gate)`` is traced with the functions of ``gemmgen.functions``;
+    parameters after the first name operands, each a scalar, a vector along m or n, or a matrix. The text is stored:
+    ``Apply(expression="silu(acc + bias) * gate")``. Raises ``TypeError`` for a function that cannot be traced.
+    """
+
+    kind: Literal["apply"] = "apply"
+    expression: str
+
+    def __init__(self, function: Callable[..., Any] | None = None, /, **fields: Any) -> None:
+        super().__init__(**fields if function is None else {**fields, "expression": trace(function)})
+
+    @field_validator("expression")
+    @classmethod
+    def _is_in_the_subset(cls, expression: str) -> str:
+        return ast.unparse(parse(expression))
+
+    @property
+    def tree(self) -> ast.expr:
+        """The expression as Python's syntax tree."""
+        return parse(self.expression)
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return names(self.tree)
+
+
 class Cast(Node):
     """Round to an element type, to nearest even."""
 
@@ -70,4 +117,4 @@ class Store(Node):
         return (self.to,)
 
 
-Step = Annotated[Scale | Bias | Residual | Cast | Store, Field(discriminator="kind")]
+Step = Annotated[Scale | Bias | Residual | Activation | Apply | Cast | Store, Field(discriminator="kind")]

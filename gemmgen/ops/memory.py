@@ -100,10 +100,8 @@ def pointer_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
     """Why a kernel cannot read or write a tensor through a pointer and a row stride, or None."""
     if 0 in tensor.shape:
         return None
-    inner = operand.box.index(operand.inner)
-    return _inner_fault(operand, tensor, inner) or _address_fault(
-        operand.name, tensor, tensor.element_size(), "the kernel"
-    )
+    fault = _inner_fault(operand, tensor, operand.box.index(operand.inner)) if operand.box else None
+    return fault or _address_fault(operand.name, tensor, tensor.element_size(), "the kernel")
 
 
 def _inner_fault(operand: Operand, tensor: torch.Tensor, inner: int) -> str | None:

@@ -13,7 +13,7 @@ import pytest
 
 from gemmgen import catalog
 from gemmgen.backends import emit, lower
-from gemmgen.ir import Bias, DType, KernelSpec, OneTile, Operand, Residual, Scale
+from gemmgen.ir import Activation, Apply, Bias, DType, KernelSpec, OneTile, Operand, Residual, Scale
 from gemmgen.runtime.nvrtc import compile_cubin
 
 NAMES = (
@@ -45,6 +45,8 @@ VECTORS = (
     Operand(name="bias", dtype=DType.BF16, box=("n",)),
     Operand(name="c", dtype=DType.BF16, box=("m", "n")),
     Operand(name="beta", dtype=DType.F32, box=()),
+    Operand(name="gain", dtype=DType.F32, box=(), on_device=True),
+    Operand(name="gate", dtype=DType.BF16, box=("m", "n")),
 )
 VARIANTS: dict[str, Callable[[], KernelSpec]] = {
     "fp8_gemm_nt, programmatic launch": lambda: catalog.fp8_gemm_nt(SMALL, programmatic_launch=True),
@@ -61,6 +63,9 @@ VARIANTS: dict[str, Callable[[], KernelSpec]] = {
             Scale(by="rows"),
             Bias(vector="bias"),
             Residual(matrix="c", beta="beta"),
+            Activation(function="gelu_tanh"),
+            Scale(by="gate"),
+            Apply(expression="silu(acc) * gain"),
             *BF16.epilogue,
         ),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from gemmgen.ir import (
+    Apply,
     Arch,
     Bias,
     BlockScale,
@@ -35,6 +36,10 @@ STEPS = {
     "scale": (Operand(name="alpha", dtype=DType.F32, box=()), Scale(by="alpha")),
     "row_scale": (Operand(name="rows", dtype=DType.F32, box=("m",)), Scale(by="rows")),
     "bias": (Operand(name="bias", dtype=DType.BF16, box=("n",)), Bias(vector="bias")),
+    "gain": (
+        Operand(name="gain", dtype=DType.F32, box=(), on_device=True),
+        Apply(expression="silu(acc) * gain"),
+    ),
     "residual": (Operand(name="c", dtype=DType.BF16, box=("m", "n")), Residual(matrix="c")),
 }
 

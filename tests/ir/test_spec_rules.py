@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from gemmgen import catalog
 from gemmgen.ir import (
+    Apply,
     Bias,
     BlockScale,
     Cast,
@@ -102,9 +103,13 @@ RULES: dict[str, tuple[dict[str, Any], str]] = {
         {"operands": operands(ALPHA), "epilogue": (Bias(vector="alpha"), CAST, STORE)},
         "bias by 'alpha' with box (); allowed are (('m',), ('n',))",
     ),
-    "scale by a matrix": (
-        {"operands": operands(MATRIX), "epilogue": (Scale(by="c"), CAST, STORE)},
-        "scale by 'c' with box ('m', 'n'); allowed are ((), ('m',), ('n',))",
+    "scale by a factor": (
+        {"epilogue": (Scale(by="a"), CAST, STORE)},
+        "scale by 'a' with box ('m', 'k'); allowed are ((), ('m',), ('n',), ('m', 'n'))",
+    ),
+    "a function of a factor": (
+        {"epilogue": (Apply(expression="acc * a"), CAST, STORE)},
+        "apply reads 'a' with box ('m', 'k'); allowed are ((), ('m',), ('n',), ('m', 'n'))",
     ),
     "residual of a vector": (
         {"operands": operands(BIAS), "epilogue": (Residual(matrix="bias"), CAST, STORE)},
@@ -112,7 +117,7 @@ RULES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "beta of a vector": (
         {"operands": operands(MATRIX, BIAS), "epilogue": (Residual(matrix="c", beta="bias"), CAST, STORE)},
-        "beta 'bias' must be a host scalar, an operand with an empty box",
+        "beta 'bias' must be a scalar, an operand with an empty box",
     ),
     "store to a vector": (
         {"operands": operands(BIAS), "epilogue": (CAST, Store(to="bias", through="cd"))},

@@ -1,5 +1,6 @@
 // Epilogue arithmetic on two neighbouring columns of one row, and bounds-checked reads of the operands it meets.
 #pragma once
+#include "gemmgen/math.cuh"
 #include "ptx/convert.cuh"
 
 namespace gemmgen {
@@ -7,6 +8,12 @@ namespace gemmgen {
 DEVICE float2 add(float2 x, float2 y) { return make_float2(x.x + y.x, x.y + y.y); }
 DEVICE float2 mul(float2 x, float2 y) { return make_float2(x.x * y.x, x.y * y.y); }
 DEVICE float2 both(float x) { return make_float2(x, x); }
+
+// A function of one number of each argument, for both columns.
+template <class F, class... Pairs>
+DEVICE float2 each(const F& f, Pairs... x) {
+  return make_float2(f(x.x...), f(x.y...));
+}
 
 template <class To>
 DEVICE To cast(float2 x);

@@ -1,0 +1,75 @@
+"""The epilogue chain in CUDA: what each step's macro prints. Knows plans and expressions, not architectures."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from gemmgen.backends.names import PAIR_TYPES
+from gemmgen.ir import Activation, Apply, Bias, Broadcast, Cast, Residual, Scale, StepPlan, Store
+from gemmgen.ir.expression import BINARY, COMPARISONS
+
+C_FUNCTIONS = {"abs": "fabsf", "maximum": "fmaxf", "minimum": "fminf"}
+"""Functions of an expression that CUDA has under another name; the others are in gemmgen/cuda/gemmgen/math.cuh."""
+LOOSEST, SUM, PRODUCT, UNARY = range(4)
+"""How tightly an operator binds."""
+
+
+def step_view(plan: StepPlan) -> dict[str, Any]:
+    """The fields that a step's macro prints."""
+    step = plan.step
+    reads = [_value(name, along) for name, along in zip(step.operands, plan.along, strict=True)]
+    view: dict[str, Any] = {"kind": step.kind, "note": "", "reads": reads}
+    if isinstance(step, Scale | Bias):
+        by = step.operands[0]
+        view["note"] = f" by {by}" if plan.along[0] in ("scalar", "element") else f" {by} along {plan.along[0]}"
+    elif isinstance(step, Residual):
+        view["note"] = f" {step.beta} * {step.matrix}" if step.beta else f" {step.matrix}"
+    elif isinstance(step, Activation):
+        view.update(function=f"[](float acc) {{ return gemmgen::{step.function}(acc); }}", note=f" {step.function}")
+    elif isinstance(step, Apply):
+        arguments = ", ".join(f"float {name}" for name in ("acc", *step.operands))
+        view.update(parameters=arguments, body=c_text(step.tree), note=f" {step.expression}")
+    elif isinstance(step, Cast):
+        view.update(pair=PAIR_TYPES[step.to], note=f" to {step.to}")
+    elif isinstance(step, Store):
+        view.update(reads=[], note=f" to {step.to}" + (f" through ring {step.through}" if step.through else ""))
+    return view
+
+
+def _value(operand: str, along: Broadcast) -> str:
+    return {
+        "scalar": f"gemmgen::both(p.{operand})",
+        "element": f"gemmgen::both(gemmgen::load(p.{operand}, 0, 1))",
+        "m": f"gemmgen::both(gemmgen::load(p.{operand}, m, p.m))",
+        "n": f"gemmgen::load_columns(p.{operand}, n, p.n)",
+        "matrix": f"gemmgen::load_row(p.{operand}, p.{operand}_stride, m, n, p.m, p.n)",
+    }[along]
+
+
+def c_text(tree: ast.expr, around: int = LOOSEST) -> str:
+    """An expression of ``gemmgen.ir.expression`` in C++, in fp32, with no more parentheses than it needs."""
+    match tree:
+        case ast.Name(id=name):
+            return name
+        case ast.Constant(value=int() | float() as value):
+            return f"{float(value)!r}f"
+        case ast.UnaryOp(operand=operand):
+            return _within(f"-{c_text(operand, UNARY + 1)}", UNARY, around)
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            return f"gemmgen::divide({c_text(left)}, {c_text(right)})"
+        case ast.BinOp(left=left, op=operator, right=right):
+            level = PRODUCT if isinstance(operator, ast.Mult) else SUM
+            text = f"{c_text(left, level)} {BINARY[type(operator)]} {c_text(right, level + 1)}"
+            return _within(text, level, around)
+        case ast.Compare(left=left, ops=[operator], comparators=[right]):
+            return f"{c_text(left, SUM)} {COMPARISONS[type(operator)]} {c_text(right, SUM)}"
+        case ast.Call(func=ast.Name(id="where"), args=[condition, yes, no]):
+            return f"({c_text(condition)} ? {c_text(yes, SUM)} : {c_text(no, SUM)})"
+        case ast.Call(func=ast.Name(id=function), args=arguments):
+            return f"{C_FUNCTIONS.get(function, f'gemmgen::{function}')}({', '.join(map(c_text, arguments))})"
+    raise AssertionError(ast.dump(tree))
+
+
+def _within(text: str, level: int, around: int) -> str:
+    return f"({text})" if level < around else text

@@ -1,0 +1,108 @@
+"""Epilogue chains for tests: a base kernel per architecture, steps with their operands, and data for both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import reference
+import torch
+
+import gemmgen
+from gemmgen.catalog import dense, dense_sm100, dense_sm120
+from gemmgen.ir import Activation, Apply, Bias, Cast, DType, KernelSpec, Operand, Residual, Scale, Step
+
+BASES: dict[str, Callable[[DType], KernelSpec]] = {
+    "sm90": lambda d: dense.bf16_gemm("nt", dense.Shape(64, 32, groups=1), d),
+    "sm100": lambda d: dense_sm100.bf16_gemm("nt", dense_sm100.PairShape(64), d),
+    "sm120": lambda d: dense_sm120.bf16_gemm("nt", dense_sm120.WarpShape(64, 64), d),
+}
+"""A small kernel of each architecture, by output type."""
+TORCH = {DType.BF16: torch.bfloat16, DType.F32: torch.float32}
+BOXES: dict[str, tuple[str, ...]] = {"scalar": (), "m": ("m",), "n": ("n",), "matrix": ("m", "n")}
+
+
+@dataclass(frozen=True)
+class Link:
+    """A step and the operands it brings."""
+
+    step: Step
+    operands: tuple[Operand, ...] = ()
+
+
+def scale(index: int, along: str, dtype: DType = DType.F32, on_device: bool = False) -> Link:
+    operand = Operand(name=f"scale{index}", dtype=dtype, box=BOXES[along], on_device=on_device)
+    return Link(Scale(by=operand.name), (operand,))
+
+
+def bias(index: int, along: str, dtype: DType = DType.BF16) -> Link:
+    operand = Operand(name=f"bias{index}", dtype=dtype, box=BOXES[along])
+    return Link(Bias(vector=operand.name), (operand,))
+
+
+def residual(index: int, dtype: DType = DType.BF16, beta: bool = False) -> Link:
+    matrix = Operand(name=f"c{index}", dtype=dtype, box=("m", "n"))
+    if not beta:
+        return Link(Residual(matrix=matrix.name), (matrix,))
+    number = Operand(name=f"beta{index}", dtype=DType.F32, box=())
+    return Link(Residual(matrix=matrix.name, beta=number.name), (matrix, number))
+
+
+def activation(function: str) -> Link:
+    return Link(Activation(function=function))
+
+
+def apply(index: int, expression: str, *alongs: str) -> Link:
+    """``expression`` names its operands x, y, z in the order of ``alongs``."""
+    operands = []
+    for letter, along in zip("xyz", alongs, strict=False):
+        dtype = DType.F32 if along == "scalar" else DType.BF16
+        operands.append(Operand(name=f"{letter}{index}", dtype=dtype, box=BOXES[along]))
+    text = expression.format(**{each.name[0]: each.name for each in operands})
+    return Link(Apply(expression=text), tuple(operands))
+
+
+def chained(arch: str, output: DType, links: list[Link]) -> KernelSpec:
+    """The architecture's small kernel with these links before its cast."""
+    base = BASES[arch](output)
+    tail = [step for step in base.epilogue if not isinstance(step, Cast)]
+    cast = [Cast(to=output)] if output != DType.F32 else []
+    extra = tuple(operand for link in links for operand in link.operands)
+    return base.replace(
+        name=f"chain_{arch}",
+        operands=(*base.operands[:-1], *extra, base.operands[-1]),
+        epilogue=(*(link.step for link in links), *cast, *tail),
+    )
+
+
+def data(spec: KernelSpec, sizes: dict[str, int], seed: int) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+    """Normal numbers for tensors, factors scaled so that sums are of the size of one; the output is left out."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors, scalars = {}, {}
+    for operand in spec.operands:
+        if operand.is_scalar:
+            scalars[operand.name] = float(torch.rand((), generator=generator) + 0.5)
+        elif operand.name != spec.output.name:
+            values = torch.randn([sizes[axis] for axis in operand.box], generator=generator)
+            size = sizes["k"] ** -0.25 if "k" in operand.box else 1.0
+            tensors[operand.name] = pitched((values * size).to(TORCH[operand.dtype]), operand)
+    return tensors, scalars
+
+
+def pitched(values: torch.Tensor, operand: Operand) -> torch.Tensor:
+    """Rows of a matrix 16-byte aligned, with NaN between them."""
+    if values.dim() != 2:
+        return values
+    step = 16 // values.element_size()
+    wide = torch.full((values.shape[0], -(-values.shape[1] // step) * step), torch.nan, dtype=values.dtype)
+    wide[:, : values.shape[1]] = values
+    return wide[:, : values.shape[1]]
+
+
+def run_and_check(spec: KernelSpec, sizes: dict[str, int], seed: int, schedule: str = "random") -> None:
+    """One simulated call on a poisoned output, every element against the reference."""
+    tensors, scalars = data(spec, sizes, seed)
+    d = torch.full((sizes["m"], sizes["n"]), torch.nan, dtype=TORCH[spec.output.dtype])
+    with gemmgen.simulate(str(spec.arch), schedule=schedule, seed=seed, sms=2):
+        gemmgen.op(spec)(**tensors, **scalars, d=d)
+    reference.check(d, spec, tensors, scalars)
