@@ -95,10 +95,12 @@ def test_the_kernels_that_agreed_on_the_h100_are_those_that_are_shipped() -> Non
 
 
 def test_the_readme_has_every_op_and_says_where_it_runs() -> None:
-    table = re.findall(r"^\| `(\w+?)(?:\{([\w,]+)\})?` \|(.*?)\|(.*?)\|", (TOP / "README.md").read_text(), re.MULTILINE)
+    table = re.findall(
+        r"^\| `(\w+?)(?:\{([\w,]+)\})?` \|(.*?)\|(.*?)\|(.*?)\|", (TOP / "README.md").read_text(), re.MULTILINE
+    )
     rows = {
-        stem + tail: {arch for arch, cell in (("sm90", sm90), ("sm100", sm100)) if cell.strip() == "yes"}
-        for stem, tails, sm90, sm100 in table
+        stem + tail: {arch for arch, cell in zip(("sm90", "sm100", "sm120"), cells, strict=True) if cell.strip() == "yes"}
+        for stem, tails, *cells in table
         for tail in (tails.split(",") if tails else [""])
     }
     kernels = {op: {str(arch) for arch in Arch if kernels_of(op, arch)} for op in OPERATORS}

@@ -8,6 +8,8 @@ from functools import cache
 from gemmgen.catalog.dense import Shape, bf16_gemm, fp8_gemm_nt
 from gemmgen.catalog.dense_sm100 import Factor, PairShape
 from gemmgen.catalog.dense_sm100 import bf16_gemm as bf16_gemm_sm100
+from gemmgen.catalog.dense_sm120 import WarpShape
+from gemmgen.catalog.dense_sm120 import bf16_gemm as bf16_gemm_sm120
 from gemmgen.catalog.layout import layouts, pack_ue8m0, to_k_major, to_m_major
 from gemmgen.catalog.shapes import (
     BF16_GENERAL_SHAPES,
@@ -27,6 +29,13 @@ from gemmgen.catalog.shipped_sm100 import (
     scaled_gemm_sm100,
     scaled_shapes_sm100,
     shipped_sm100,
+)
+from gemmgen.catalog.shipped_sm120 import (
+    COARSE_FP4,
+    bf16_shapes_sm120,
+    scaled_gemm_sm120,
+    scaled_shapes_sm120,
+    shipped_sm120,
 )
 from gemmgen.ir import AnySpec, DType, KernelSpec
 
@@ -53,7 +62,7 @@ def bf16_shapes(layout: str, d: DType, residual: bool, direct_store: bool) -> tu
 @cache
 def specs() -> dict[str, KernelSpec]:
     """Every shipped spec by name, in a fixed order."""
-    return {spec.name: spec for spec in (*_fp8(), *_bf16(), *shipped_sm100())}
+    return {spec.name: spec for spec in (*_fp8(), *_bf16(), *shipped_sm100(), *shipped_sm120())}
 
 
 def all_specs() -> dict[str, AnySpec]:
@@ -83,6 +92,7 @@ def _bf16() -> Iterator[KernelSpec]:
 
 __all__ = [
     "BF16_LAYOUTS",
+    "COARSE_FP4",
     "FP8",
     "FP8_FP4",
     "LAYOUTS",
@@ -93,17 +103,22 @@ __all__ = [
     "PairShape",
     "Product",
     "Shape",
+    "WarpShape",
     "all_specs",
     "bf16_gemm",
     "bf16_gemm_sm100",
+    "bf16_gemm_sm120",
     "bf16_shapes",
     "bf16_shapes_sm100",
+    "bf16_shapes_sm120",
     "fp8_gemm_nt",
     "fp8_shapes",
     "layouts",
     "pack_ue8m0",
     "scaled_gemm_sm100",
+    "scaled_gemm_sm120",
     "scaled_shapes_sm100",
+    "scaled_shapes_sm120",
     "specs",
     "to_k_major",
     "to_m_major",

@@ -31,7 +31,7 @@ def bf16_gemm_tn(
 
     M, N and K may be any size: M or N of 0 launches nothing, K of 0 gives c or zeros.
     CUDA tensors run on their GPU, CPU tensors on the simulator inside
-    ``gemmgen.simulate("sm90")`` or ``gemmgen.simulate("sm100")``.
+    ``gemmgen.simulate("sm90")`` or ``gemmgen.simulate("sm100")`` or ``gemmgen.simulate("sm120")``.
 
     Raises, before any launch, a sentence that names the argument, its value, the rule and the fix
     (DeviceError and CaptureError are in gemmgen.runtime.errors):
@@ -41,7 +41,7 @@ def bf16_gemm_tn(
         DeviceError: tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.
         CaptureError: the first call with these shapes is inside CUDA graph capture; warm it up before.
 
-    Source: 25 kernels in this package as kernels/sm100/sm100_bf16_gemm_tn_*.cu, kernels/sm90/sm90_bf16_gemm_tn_*.cu,
-        each beside its spec (.json).
+    Source: 31 kernels in this package as kernels/sm100/sm100_bf16_gemm_tn_*.cu, kernels/sm120/sm120_bf16_gemm_tn_*.cu,
+        kernels/sm90/sm90_bf16_gemm_tn_*.cu, each beside its spec (.json).
     """
     return ops.bf16_gemm_tn(a, b, d, c, compiled_dims, out_dtype=out_dtype)

@@ -40,7 +40,7 @@ def fp8_fp4_gemm_nn(
 
     M, N and K may be any size: M or N of 0 launches nothing, K of 0 gives c or zeros.
     CUDA tensors run on their GPU, CPU tensors on the simulator inside
-    ``gemmgen.simulate("sm100")``.
+    ``gemmgen.simulate("sm100")`` or ``gemmgen.simulate("sm120")``.
 
     Raises, before any launch, a sentence that names the argument, its value, the rule and the fix
     (DeviceError and CaptureError are in gemmgen.runtime.errors):
@@ -50,7 +50,8 @@ def fp8_fp4_gemm_nn(
         DeviceError: tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.
         CaptureError: the first call with these shapes is inside CUDA graph capture; warm it up before.
 
-    Source: 8 kernels in this package as kernels/sm100/sm100_fp8_fp4_gemm_nt_*.cu, each beside its spec (.json).
+    Source: 27 kernels in this package as kernels/sm100/sm100_fp8_fp4_gemm_nt_*.cu,
+        kernels/sm120/sm120_fp8_fp4_gemm_nt_*.cu, each beside its spec (.json).
     """
     return ops.fp8_fp4_gemm_nn(
         a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, out_dtype=out_dtype

@@ -33,7 +33,7 @@ def nvfp4_gemm_nt(
 
     M, N and K may be any size: M or N of 0 launches nothing, K of 0 gives c or zeros.
     CUDA tensors run on their GPU, CPU tensors on the simulator inside
-    ``gemmgen.simulate("sm100")``.
+    ``gemmgen.simulate("sm100")`` or ``gemmgen.simulate("sm120")``.
 
     Raises, before any launch, a sentence that names the argument, its value, the rule and the fix
     (DeviceError and CaptureError are in gemmgen.runtime.errors):
@@ -43,6 +43,7 @@ def nvfp4_gemm_nt(
         DeviceError: tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.
         CaptureError: the first call with these shapes is inside CUDA graph capture; warm it up before.
 
-    Source: 11 kernels in this package as kernels/sm100/sm100_nvfp4_gemm_nt_*.cu, each beside its spec (.json).
+    Source: 28 kernels in this package as kernels/sm100/sm100_nvfp4_gemm_nt_*.cu,
+        kernels/sm120/sm120_nvfp4_gemm_nt_*.cu, each beside its spec (.json).
     """
     return ops.nvfp4_gemm_nt(a, b, d, c, alpha, out_dtype=out_dtype)

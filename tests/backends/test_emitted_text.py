@@ -73,7 +73,7 @@ def test_every_section_leads_back_to_the_spec(texts: dict[str, str]) -> None:
             assert f"// spec: rings.{ring.name}\n" in text
         for index, step in enumerate(spec.epilogue):
             assert f"// spec: epilogue[{index}]: {step.kind}" in text
-        for section in ("tile", "cluster", "schedule: persistent"):
+        for section in ("tile", "cluster", f"schedule: {spec.schedule.kind}"):
             assert f"// spec: {section}\n" in text
 
 
