@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Literal
+from typing import Any, Literal
 
 from gemmgen.backends.limits import LIMITS
-from gemmgen.ir import Broadcast, KernelSpec, Node, Operand, Param, StepPlan, TensorMapPlan
+from gemmgen.ir import Broadcast, DType, KernelSpec, Node, Operand, Param, Quantise, StepPlan, StorePlan, TensorMapPlan
+from gemmgen.ir.spec import QUANTISED
 
 SWIZZLE_BYTES = 128
 """Operands sit in shared memory as atoms 128 bytes wide with the 128-byte smem_swizzle."""
@@ -14,6 +15,15 @@ BROADCASTS: dict[tuple[str, ...], Broadcast] = {(): "element", ("m",): "m", ("n"
 """How an epilogue operand in memory meets the m by n tile, by its box."""
 SWIZZLES: dict[int, Literal[0, 32, 64, 128]] = {16: 0, 32: 32, 64: 64, 128: 128}
 """The smem_swizzle of staging rows by their width in bytes."""
+
+
+STORED: dict[DType, Literal["u8", "bf16", "f32"]] = {
+    DType.E4M3: "u8",
+    DType.E2M1: "u8",
+    DType.BF16: "bf16",
+    DType.F32: "f32",
+}
+"""How the copy engine names elements of an output; two 4-bit ones are a byte."""
 
 
 def digest(spec: Node) -> str:
@@ -43,13 +53,38 @@ def staged_row_bytes(width_bytes: int) -> int:
 def step_plans(spec: KernelSpec) -> tuple[StepPlan, ...]:
     """The epilogue with each step's operand resolved to how it broadcasts."""
     return tuple(
-        StepPlan(step=step, along=tuple(_broadcast(spec.operand(name)) for name in step.operands))
+        StepPlan(step=step, along=tuple(_broadcast(spec.operand(name)) for name in step.reads))
         for step in spec.epilogue
     )
 
 
 def _broadcast(operand: Operand) -> Broadcast:
     return "scalar" if operand.is_scalar else BROADCASTS[operand.box]
+
+
+def store_map(store: StorePlan) -> TensorMapPlan:
+    """How the copy engine writes a staged chunk of the output."""
+    return TensorMapPlan(
+        operand=store.operand,
+        dtype=store.dtype,
+        axes=("n", "m"),
+        box=(store.row_bytes * 8 // max(store.dtype.bits, 8), store.rows),
+        smem_swizzle=SWIZZLES[store.row_bytes],
+        element=STORED[store.dtype],
+    )
+
+
+def quantising(spec: KernelSpec, width: int) -> dict[str, Any]:
+    """Fields of the store plan of a quantised output, of which a thread's block is ``width`` columns wide."""
+    step = spec.epilogue[-1]
+    if not isinstance(step, Quantise):
+        return {}
+    block = QUANTISED[spec.operand(step.to).dtype, spec.operand(step.scales).dtype]
+    if width % block:
+        raise ValueError(
+            f"output {step.to!r} is quantised by {block} columns, but warps hold {width}; use a width of whole blocks"
+        )
+    return {"scales": step.scales, "block": block}
 
 
 def params(spec: KernelSpec, tensor_maps: tuple[TensorMapPlan, ...]) -> tuple[Param, ...]:

@@ -6,7 +6,21 @@ import ast
 from typing import Any
 
 from gemmgen.backends.names import PAIR_TYPES
-from gemmgen.ir import Activation, Apply, Bias, Broadcast, Cast, Residual, Scale, StepPlan, Store
+from gemmgen.ir import (
+    Activation,
+    Apply,
+    Bias,
+    Broadcast,
+    Cast,
+    DType,
+    Operand,
+    Plan,
+    Quantise,
+    Residual,
+    Scale,
+    StepPlan,
+    Store,
+)
 from gemmgen.ir.expression import BINARY, COMPARISONS
 
 C_FUNCTIONS = {"abs": "fabsf", "maximum": "fmaxf", "minimum": "fminf"}
@@ -18,7 +32,7 @@ LOOSEST, SUM, PRODUCT, UNARY = range(4)
 def step_view(plan: StepPlan) -> dict[str, Any]:
     """The fields that a step's macro prints."""
     step = plan.step
-    reads = [_value(name, along) for name, along in zip(step.operands, plan.along, strict=True)]
+    reads = [_value(name, along) for name, along in zip(step.reads, plan.along, strict=True)]
     view: dict[str, Any] = {"kind": step.kind, "note": "", "reads": reads}
     if isinstance(step, Scale | Bias):
         by = step.operands[0]
@@ -32,9 +46,54 @@ def step_view(plan: StepPlan) -> dict[str, Any]:
         view.update(parameters=arguments, body=c_text(step.tree), note=f" {step.expression}")
     elif isinstance(step, Cast):
         view.update(pair=PAIR_TYPES[step.to], note=f" to {step.to}")
+    elif isinstance(step, Quantise):
+        view.update(note=f" to {step.to} with scales {step.scales}{_through(step.through)}")
     elif isinstance(step, Store):
-        view.update(reads=[], note=f" to {step.to}" + (f" through ring {step.through}" if step.through else ""))
+        view.update(note=f" to {step.to}{_through(step.through)}")
     return view
+
+
+def _through(ring: str | None) -> str:
+    return f" through ring {ring}" if ring else ""
+
+
+def quantising_store(plan: Plan, layout: str, warp: str, name: str) -> str:
+    """The declaration of what quantises a thread's values and writes them with their scales.
+
+    ``layout`` says how a warp holds its block: fragments, or a row a lane.
+    """
+    store = plan.store
+    assert store.scales is not None
+    scales = plan.operand(store.scales)
+    arguments = [f"gemmgen::{RULES[store.dtype, scales.dtype]}<{store.block}>", f"gemmgen::{_scale_place(scales)}"]
+    place = f"{{p.{scales.name}, p.{scales.name}_stride}}"
+    if store.through is None:
+        kind, given = "Direct", f"p.{store.operand}, p.{store.operand}_stride, {place}"
+        arguments += [str(store.row_bytes * 8 // store.dtype.bits)] if layout == "Rows" else []
+    else:
+        kind, given = "Staged", f"p.{store.operand}, {store.through}::{store.operand.upper()}, {warp}, {place}"
+        arguments += [str(store.row_bytes), f"{store.through}::SLOTS"]
+    return f"using Store = gemmgen::{kind}Quantised{layout}<{', '.join(arguments)}>;\n  Store {name}({given});"
+
+
+RULES = {
+    (DType.E4M3, DType.UE8M0): "Mxfp8",
+    (DType.E4M3, DType.UE8M0X4): "Mxfp8",
+    (DType.E4M3, DType.F32): "Fp8",
+    (DType.E2M1, DType.UE8M0): "Mxfp4",
+    (DType.E2M1, DType.UE8M0X4): "Mxfp4",
+    (DType.E2M1, DType.UE4M3): "Nvfp4",
+    (DType.E2M1, DType.UE4M3X4): "Nvfp4",
+}
+"""How blocks are quantised, in gemmgen/cuda/gemmgen/quantise.cuh, by the type of values and of scales."""
+
+
+def _scale_place(scales: Operand) -> str:
+    if scales.dtype.scales > 1:
+        return "ScalesByWord"
+    if scales.dtype == DType.F32:
+        return "ScalesByBlock" if scales.inner == "m" else "ScalesByRow<float>"
+    return "ScalesByRow<u8>"
 
 
 def _value(operand: str, along: Broadcast) -> str:

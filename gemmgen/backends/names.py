@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from gemmgen.ir import DType, RingPlan
 
-C_TYPES = {DType.F32: "float", DType.BF16: "bf16", DType.E4M3: "u8"}
+C_TYPES = {
+    DType.F32: "float",
+    DType.BF16: "bf16",
+    DType.E4M3: "u8",
+    DType.E2M1: "u8",
+    DType.UE8M0: "u8",
+    DType.UE4M3: "u8",
+    DType.UE8M0X4: "u32",
+    DType.UE4M3X4: "u32",
+}
 PAIR_TYPES = {DType.F32: "float2", DType.BF16: "bf16x2"}
 
 

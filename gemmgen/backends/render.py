@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from gemmgen.backends.epilogue import step_view
+from gemmgen.backends.epilogue import quantising_store, step_view
 from gemmgen.backends.names import C_TYPES, PAIR_TYPES, place_name
 from gemmgen.backends.sm120_view import scale_words, sm120_view
 from gemmgen.ir import (
@@ -58,10 +58,10 @@ def _common(plan: Plan) -> dict[str, Any]:
         "load": load,
         "budget": "" if plan.ctas_per_sm == 1 else f", {plan.ctas_per_sm} CTAs an SM",
         "clustered": plan.cluster.size > 1,
-        "params": [_param_line(param, plan.store.operand) for param in plan.params],
+        "params": [_param_line(param, plan.store.outputs) for param in plan.params],
         "places": {entry.name: [_place(plan, entry, part) for part in entry.parts] for entry in plan.rings},
         "steps": [step_view(step) for step in plan.epilogue],
-        "pair_type": PAIR_TYPES[plan.store.dtype],
+        "pair_type": PAIR_TYPES[DType.F32 if plan.store.scales else plan.store.dtype],
     }
 
 
@@ -186,6 +186,8 @@ def _pair_box(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
 def _rows_line(plan: Plan) -> str:
     store = plan.store
     assert isinstance(plan.mma, UmmaPlan)
+    if store.scales is not None:
+        return quantising_store(plan, "Rows", "warp", "out")
     lanes = "Rows" if plan.mma.lane_axis == "m" else "Columns"
     ctype = C_TYPES[store.dtype]
     if store.through is None:
@@ -196,12 +198,12 @@ def _rows_line(plan: Plan) -> str:
     return f"{kind} out(p.{store.operand}, {store.through}::{store.operand.upper()}, warp);"
 
 
-def _param_line(param: Param, output: str) -> str:
+def _param_line(param: Param, outputs: tuple[str, ...]) -> str:
     if param.kind == "tensor_map":
         return f"ptx::TensorMap {param.name};"
     if param.kind == "pointer":
         assert param.dtype is not None
-        const = "" if param.operand == output else "const "
+        const = "" if param.operand in outputs else "const "
         return f"{const}{C_TYPES[param.dtype]}* {param.name};"
     if param.kind == "workspace":
         return {"partials": "float* partials;", "arrivals": "u32* arrivals;"}[param.name]
@@ -267,6 +269,8 @@ def _lane_part(ring: RingPlan, part: Part) -> dict[str, str]:
 
 def _store_line(plan: Plan, first_warp: int) -> str:
     store = plan.store
+    if store.scales is not None:
+        return quantising_store(plan, "Fragments", f"ptx::warp_index() - {first_warp}", "store")
     if store.through is None:
         return f"gemmgen::DirectStore<{C_TYPES[store.dtype]}> store(p.{store.operand}, p.{store.operand}_stride);"
     staging = f"{store.through}::{store.operand.upper()}"

@@ -10,12 +10,13 @@ from typing import Literal
 
 from gemmgen.backends.common import (
     SWIZZLE_BYTES,
-    SWIZZLES,
     check_cluster,
     digest,
     params,
+    quantising,
     staged_row_bytes,
     step_plans,
+    store_map,
 )
 from gemmgen.backends.placement import BARRIER_BYTES, Footprint, align, place_rings, place_roles
 from gemmgen.backends.sm100_product import LANES, SCALES_PER_WORD, column_axis, multiplier, product, smem_bits
@@ -26,6 +27,7 @@ from gemmgen.ir import (
     Operand,
     Part,
     Plan,
+    Quantise,
     RingPlan,
     RolePlan,
     Store,
@@ -302,18 +304,35 @@ def _staging_ring(store: StorePlan, roles: tuple[RolePlan, ...]) -> list[Footpri
 def _output_path(spec: KernelSpec, mma: UmmaPlan) -> StorePlan:
     """Lanes that are rows of the output write as many columns as staging allows; lanes that are columns, 32 a warp."""
     step = spec.epilogue[-1]
-    assert isinstance(step, Store)
+    assert isinstance(step, Store | Quantise)
     output = spec.output
     if output.inner != "n":
         raise ValueError(f"output {output.name!r} is m-contiguous; epilogues store rows, so make n contiguous")
     if mma.lane_axis == "m":
-        row_bytes, rows = staged_row_bytes(spec.tile.n * output.dtype.bytes), WARP_ROWS
+        row_bytes, rows = staged_row_bytes(_columns_at_once(spec) * output.dtype.bits // 8), WARP_ROWS
     else:
+        if isinstance(step, Quantise):
+            raise ValueError(
+                f"output {output.name!r} is quantised along n, which swap_ab puts on the lanes; do not swap"
+            )
         row_bytes, rows = WARP_ROWS * output.dtype.bytes, gcd(spec.tile.m, WARP_ROWS)
     slots = (spec.ring(step.through).slots or 2) if step.through else 0
     return StorePlan(
-        operand=output.name, dtype=output.dtype, through=step.through, row_bytes=row_bytes, rows=rows, slots=slots
+        operand=output.name,
+        dtype=output.dtype,
+        through=step.through,
+        row_bytes=row_bytes,
+        rows=rows,
+        slots=slots,
+        **quantising(spec, row_bytes * 8 // output.dtype.bits),
     )
+
+
+def _columns_at_once(spec: KernelSpec) -> int:
+    """A lane's columns are in registers: of a narrow output, which would allow more, 64 or one block."""
+    if not isinstance(spec.epilogue[-1], Quantise):
+        return spec.tile.n
+    return gcd(spec.tile.n, 128 if spec.operand(spec.epilogue[-1].scales).dtype == DType.F32 else 64)
 
 
 def _tensor_maps(
@@ -321,16 +340,7 @@ def _tensor_maps(
 ) -> tuple[TensorMapPlan, ...]:
     maps = [_load_map(spec, mma, part) for ring in rings if ring.turns == "k" for part in ring.parts]
     if store.through is not None:
-        maps.append(
-            TensorMapPlan(
-                operand=store.operand,
-                dtype=store.dtype,
-                axes=("n", "m"),
-                box=(store.row_bytes // store.dtype.bytes, store.rows),
-                smem_swizzle=SWIZZLES[store.row_bytes],
-                element=ELEMENTS[store.dtype],
-            )
-        )
+        maps.append(store_map(store))
     order = [operand.name for operand in spec.operands]
     return tuple(sorted(maps, key=lambda plan: order.index(plan.operand)))
 

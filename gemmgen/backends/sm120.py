@@ -9,12 +9,13 @@ from typing import Literal
 
 from gemmgen.backends.common import (
     SWIZZLE_BYTES,
-    SWIZZLES,
     check_cluster,
     digest,
     params,
+    quantising,
     staged_row_bytes,
     step_plans,
+    store_map,
 )
 from gemmgen.backends.placement import TMA_ALIGNMENT, Footprint, align, place_rings, place_roles
 from gemmgen.backends.sm120_product import (
@@ -35,6 +36,7 @@ from gemmgen.ir import (
     Param,
     Part,
     Plan,
+    Quantise,
     RingPlan,
     RolePlan,
     SplitK,
@@ -213,22 +215,20 @@ def _staging_ring(store: StorePlan, mma: MmaSyncPlan) -> list[Footprint]:
 def _output_path(spec: KernelSpec, mma: MmaSyncPlan) -> StorePlan:
     """A warp stages 16 rows of its columns; a swapped product's fragments hold columns, so they are stored directly."""
     step = spec.epilogue[-1]
-    assert isinstance(step, Store)
+    assert isinstance(step, Store | Quantise)
     output = spec.output
     if output.inner != "n":
         raise ValueError(f"output {output.name!r} is m-contiguous; epilogues store rows, so make n contiguous")
+    if mma.row_axis == "n" and isinstance(step, Quantise):
+        raise ValueError(f"output {output.name!r} is quantised along n, which swap_ab puts on the rows; do not swap")
+    width = mma.column_blocks * BLOCK_COLUMNS
+    plan = StorePlan(operand=output.name, dtype=output.dtype, through=step.through, **quantising(spec, width))
     if step.through is None:
-        return StorePlan(operand=output.name, dtype=output.dtype, through=None)
+        return plan
     if mma.row_axis == "n":
         raise ValueError(f"output {output.name!r} of a swapped product is stored from registers; leave out `through`")
-    return StorePlan(
-        operand=output.name,
-        dtype=output.dtype,
-        through=step.through,
-        row_bytes=staged_row_bytes(mma.column_blocks * BLOCK_COLUMNS * output.dtype.bytes),
-        rows=BLOCK_ROWS,
-        slots=spec.ring(step.through).slots or 1,
-    )
+    row_bytes = staged_row_bytes(width * output.dtype.bits // 8)
+    return plan.replace(row_bytes=row_bytes, rows=BLOCK_ROWS, slots=spec.ring(step.through).slots or 1)
 
 
 def _tensor_maps(
@@ -236,16 +236,7 @@ def _tensor_maps(
 ) -> tuple[TensorMapPlan, ...]:
     maps = [_load_map(spec, mma, part) for ring in rings if ring.turns == "k" for part in ring.parts]
     if store.through is not None:
-        maps.append(
-            TensorMapPlan(
-                operand=store.operand,
-                dtype=store.dtype,
-                axes=("n", "m"),
-                box=(store.row_bytes // store.dtype.bytes, store.rows),
-                smem_swizzle=SWIZZLES[store.row_bytes],
-                element=ELEMENTS[store.dtype],
-            )
-        )
+        maps.append(store_map(store))
     order = [operand.name for operand in spec.operands]
     return tuple(sorted(maps, key=lambda plan: order.index(plan.operand)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import lcm
 from typing import Any
 
+from gemmgen.backends.epilogue import quantising_store
 from gemmgen.backends.names import C_TYPES, place_name
 from gemmgen.backends.sm120_product import BLOCK_COLUMNS, BLOCK_ROWS, column_axis, spreads
 from gemmgen.ir import DType, MmaSyncPlan, Part, Plan, RolePlan
@@ -103,6 +104,8 @@ def _scales(plan: Plan, mma: MmaSyncPlan, side: str) -> dict[str, Any]:
 
 def _store_line(plan: Plan, mma: MmaSyncPlan, math: RolePlan) -> str:
     store = plan.store
+    if store.scales is not None:
+        return quantising_store(plan, "Fragments", "warp", "store")
     ctype = C_TYPES[store.dtype]
     if store.through is None:
         kind = "SwappedStore" if mma.row_axis == "n" else "DirectStore"

@@ -10,13 +10,14 @@ from typing import Literal
 
 from gemmgen.backends.common import (
     SWIZZLE_BYTES,
-    SWIZZLES,
     check_cluster,
     digest,
     majorness,
     params,
+    quantising,
     staged_row_bytes,
     step_plans,
+    store_map,
 )
 from gemmgen.backends.limits import LIMITS
 from gemmgen.backends.placement import Footprint, align, place_rings, place_roles
@@ -28,6 +29,7 @@ from gemmgen.ir import (
     Operand,
     Part,
     Plan,
+    Quantise,
     RingPlan,
     RolePlan,
     Store,
@@ -279,20 +281,20 @@ def _staging_ring(spec: KernelSpec, store: StorePlan, roles: tuple[RolePlan, ...
 
 def _output_path(spec: KernelSpec) -> StorePlan:
     step = spec.epilogue[-1]
-    assert isinstance(step, Store)
+    assert isinstance(step, Store | Quantise)
     output = spec.output
     if output.inner != "n":
         raise ValueError(f"output {output.name!r} is m-contiguous; sm90 epilogues store rows, so make n contiguous")
-    if step.through is None:
-        return StorePlan(operand=output.name, dtype=output.dtype, through=None)
     body = spec.math.body
     assert isinstance(body, Wgmma)
-    width_bytes = (body.width or spec.tile.n) * output.dtype.bytes
-    row_bytes = staged_row_bytes(width_bytes)
-    ring = spec.ring(step.through)
-    return StorePlan(
-        operand=output.name, dtype=output.dtype, through=step.through, row_bytes=row_bytes, slots=ring.slots or 2
-    )
+    width = body.width or spec.tile.n
+    if output.dtype == DType.E2M1:
+        raise ValueError(f"output {output.name!r} is e2m1: sm90 has no instruction that rounds to 4 bits; use e4m3")
+    plan = StorePlan(operand=output.name, dtype=output.dtype, through=step.through, **quantising(spec, width))
+    if step.through is None:
+        return plan
+    slots = spec.ring(step.through).slots or 2
+    return plan.replace(row_bytes=staged_row_bytes(width * output.dtype.bytes), slots=slots)
 
 
 # ---------------------------------------------------------------------------------------------- host side
@@ -303,17 +305,7 @@ def _tensor_maps(spec: KernelSpec, rings: tuple[RingPlan, ...], store: StorePlan
         _load_map(spec, part) for ring in rings if ring.turns == "k" for part in ring.parts if part.copy_by == "tma"
     ]
     if store.through is not None:
-        elements = store.row_bytes // store.dtype.bytes
-        maps.append(
-            TensorMapPlan(
-                operand=store.operand,
-                dtype=store.dtype,
-                axes=("n", "m"),
-                box=(elements, WARP_ROWS),
-                smem_swizzle=SWIZZLES[store.row_bytes],
-                element=ELEMENTS[store.dtype],
-            )
-        )
+        maps.append(store_map(store))
     order = [operand.name for operand in spec.operands]
     return tuple(sorted(maps, key=lambda plan: order.index(plan.operand)))
 

@@ -22,6 +22,10 @@ class DType(StrEnum):
     """Four bits, two elements a byte, the even one in the low half."""
     BF16 = "bf16"
     F32 = "f32"
+    UE8M0 = "ue8m0"
+    """A power of two: the scale of a block."""
+    UE4M3 = "ue4m3"
+    """An unsigned e4m3 scale of a block."""
     UE8M0X4 = "ue8m0x4"
     """Four powers of two in a 32-bit word, the scale of the lowest k in the low byte."""
     UE4M3X4 = "ue4m3x4"
@@ -31,6 +35,11 @@ class DType(StrEnum):
     def bits(self) -> int:
         """Bits one element takes in global memory."""
         return _BITS[self]
+
+    @property
+    def scales(self) -> int:
+        """Block scales that one element holds: 4 for words of them."""
+        return 4 if self in (DType.UE8M0X4, DType.UE4M3X4) else 1
 
     @property
     def packed(self) -> int:
@@ -51,6 +60,8 @@ _BITS = {
     DType.E2M1: 4,
     DType.BF16: 16,
     DType.F32: 32,
+    DType.UE8M0: 8,
+    DType.UE4M3: 8,
     DType.UE8M0X4: 32,
     DType.UE4M3X4: 32,
 }

@@ -214,7 +214,10 @@ class StepPlan(Node):
 
 
 class StorePlan(Node):
-    """Where and how the output is written; a staged chunk is ``rows`` rows of ``row_bytes``."""
+    """Where and how the output is written; a staged chunk is ``rows`` rows of ``row_bytes``.
+
+    A quantised output has ``scales``, one for ``block`` columns.
+    """
 
     operand: Name
     dtype: DType
@@ -222,6 +225,13 @@ class StorePlan(Node):
     row_bytes: int = 0
     rows: int = 16
     slots: int = 0
+    scales: Name | None = None
+    block: int = 0
+
+    @property
+    def outputs(self) -> tuple[Name, ...]:
+        """Operands that are written."""
+        return (self.operand,) if self.scales is None else (self.operand, self.scales)
 
 
 class Param(Node):

@@ -7,13 +7,23 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, model_validator
 
-from gemmgen.ir.dtype import Arch
+from gemmgen.ir.dtype import Arch, DType
 from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import Operand
 from gemmgen.ir.roles import FetchTiles, Multiplier, Ring, Role, TmaLoad, TransposeScales
 from gemmgen.ir.schedule import Cluster, LaunchControl, Persistent, Schedule, Tile
-from gemmgen.ir.steps import Apply, Bias, Cast, Residual, Scale, Step, Store
+from gemmgen.ir.steps import Apply, Bias, Cast, Quantise, Residual, Scale, Step, Store
 
+QUANTISED: dict[tuple[DType, DType], int] = {
+    (DType.E4M3, DType.UE8M0): 32,
+    (DType.E4M3, DType.UE8M0X4): 32,
+    (DType.E4M3, DType.F32): 128,
+    (DType.E2M1, DType.UE8M0): 32,
+    (DType.E2M1, DType.UE8M0X4): 32,
+    (DType.E2M1, DType.UE4M3): 16,
+    (DType.E2M1, DType.UE4M3X4): 16,
+}
+"""Columns that share a scale, by the type of values and of scales: MXFP8, FP8 1x128, MXFP4, NVFP4."""
 _T = TypeVar("_T", Operand, Ring)
 EPILOGUE_BOXES: tuple[tuple[str, ...], ...] = ((), ("m",), ("n",), ("m", "n"))
 """What an epilogue operand may cover: a scalar, a vector along either axis of the output, a matrix."""
@@ -61,6 +71,11 @@ class KernelSpec(Node):
         """The operand that the epilogue stores to."""
         return self.operand(_store(self).to)
 
+    @property
+    def outputs(self) -> tuple[Operand, ...]:
+        """Every operand that the epilogue writes, in the order in which the chain names them."""
+        return tuple(self.operand(name) for step in self.epilogue for name in step.outputs)
+
     @model_validator(mode="after")
     def _check(self) -> KernelSpec:
         for check in CHECKS:
@@ -76,10 +91,10 @@ def _named(items: Iterable[_T], name: str, what: str, spec: str) -> _T:
     raise ValueError(f"spec {spec!r} names {what} {name!r}, which it does not define; it defines {known}")
 
 
-def _store(spec: KernelSpec) -> Store:
+def _store(spec: KernelSpec) -> Store | Quantise:
     last = spec.epilogue[-1] if spec.epilogue else None
-    if not isinstance(last, Store):
-        raise ValueError(f"spec {spec.name!r}: the epilogue must end with a store; add Store(to=...)")
+    if not isinstance(last, Store | Quantise):
+        raise ValueError(f"spec {spec.name!r}: the epilogue must end with a store; add Store(to=...) or Quantise")
     return last
 
 
@@ -163,12 +178,14 @@ def _chain_is_typed(spec: KernelSpec) -> None:
         where = f"spec {spec.name!r}, epilogue[{index}]"
         if stored is not None and not isinstance(step, Store):
             raise ValueError(f"{where}: {step.kind} comes after a cast; only a store may follow it")
-        if isinstance(step, Store) and index != len(spec.epilogue) - 1:
+        if isinstance(step, Store | Quantise) and index != len(spec.epilogue) - 1:
             raise ValueError(f"{where}: a store must be the last step")
         if isinstance(step, Cast):
             stored = step.to
         _step_operands_fit(spec, step, where)
     store, output = _store(spec), spec.output
+    if isinstance(store, Quantise):
+        return
     if (stored or output.dtype) != output.dtype:
         raise ValueError(f"the epilogue casts to {stored} but operand {store.to!r} holds {output.dtype}")
     if stored is None and output.dtype != "f32":
@@ -192,15 +209,43 @@ def _step_operands_fit(spec: KernelSpec, step: Step, where: str) -> None:
             raise ValueError(f"{where}: residual {step.matrix!r} must have box ('m', 'n')")
         if step.beta is not None and spec.operand(step.beta).box:
             raise ValueError(f"{where}: beta {step.beta!r} must be a scalar, an operand with an empty box")
-    if isinstance(step, Store):
+    if isinstance(step, Quantise):
+        _quantising_fits(spec, step, where)
+    if isinstance(step, Store | Quantise):
         if spec.operand(step.to).box != ("m", "n"):
-            raise ValueError(f"{where}: store to {step.to!r} needs box ('m', 'n')")
+            raise ValueError(f"{where}: {step.kind} to {step.to!r} needs box ('m', 'n')")
         if step.through is not None:
             ring = spec.ring(step.through)
             if ring.turns != "store" or ring.holds != (step.to,):
                 raise ValueError(
                     f"{where}: ring {ring.name!r} must have turns='store' and hold ({step.to!r},) to stage this store"
                 )
+
+
+def _quantising_fits(spec: KernelSpec, step: Quantise, where: str) -> None:
+    data, scales = spec.operand(step.to), spec.operand(step.scales)
+    block = QUANTISED.get((data.dtype, scales.dtype))
+    if block is None:
+        known = ", ".join(f"{values} with {scale}" for values, scale in QUANTISED)
+        raise ValueError(f"{where}: no rule quantises to {data.dtype} with scales in {scales.dtype}; known are {known}")
+    if scales.box != ("m", f"n/{block * scales.dtype.scales}"):
+        raise ValueError(
+            f"{where}: scales {scales.name!r} have box {scales.box}; {scales.dtype} scales of {data.dtype} are one per "
+            f"{block} columns, so write ('m', 'n/{block * scales.dtype.scales}')"
+        )
+    if scales.dtype.scales > 1 and scales.inner != "m":
+        raise ValueError(
+            f"{where}: words of scales {scales.name!r} lie along m, as products read them; set major='m'"
+        )
+    if scales.dtype.scales == 1 and scales.dtype != "f32" and scales.inner == "m":
+        raise ValueError(f"{where}: bytes of scales {scales.name!r} lie along n; leave major out")
+    if spec.tile.n % block:
+        raise ValueError(f"{where}: a block of {block} columns would cross the edge of a tile with n={spec.tile.n}")
+    wide = scales.dtype in ("ue4m3", "ue4m3x4")
+    if (step.tensor_scale is not None) != wide:
+        raise ValueError(f"{where}: tensor_scale is {step.tensor_scale!r}; ue4m3 scales need one and others have none")
+    if step.tensor_scale is not None and spec.operand(step.tensor_scale).box:
+        raise ValueError(f"{where}: tensor_scale {step.tensor_scale!r} must be a scalar, an operand with an empty box")
 
 
 CHECKS = (

@@ -13,7 +13,23 @@ from gemmgen.ir.expression import names, parse, trace
 from gemmgen.ir.node import Name, Node
 
 
-class Scale(Node):
+class _Link(Node):
+    """What all steps say of themselves: the operands they name, those they read and those they write."""
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.operands
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return ()
+
+
+class Scale(_Link):
     """Multiply by an operand: a scalar, a vector along m (per row) or along n (per column), or a matrix."""
 
     kind: Literal["scale"] = "scale"
@@ -24,7 +40,7 @@ class Scale(Node):
         return (self.by,)
 
 
-class Bias(Node):
+class Bias(_Link):
     """Add a vector along m (one value a row) or along n (one value a column)."""
 
     kind: Literal["bias"] = "bias"
@@ -35,7 +51,7 @@ class Bias(Node):
         return (self.vector,)
 
 
-class Residual(Node):
+class Residual(_Link):
     """Add ``beta`` times a matrix of the output's shape; ``beta`` names a host scalar, 1 if left out.
 
     The matrix may be the output itself: every element is read before it is overwritten.
@@ -50,7 +66,7 @@ class Residual(Node):
         return (self.matrix,) if self.beta is None else (self.matrix, self.beta)
 
 
-class Activation(Node):
+class Activation(_Link):
     """Apply a function element by element.
 
     ``relu``: the larger of x and 0 (NaN stays NaN); ``squared_relu``: its square; ``gelu``: x times the normal
@@ -60,12 +76,8 @@ class Activation(Node):
     kind: Literal["activation"] = "activation"
     function: Literal["relu", "squared_relu", "gelu", "gelu_tanh", "silu"]
 
-    @property
-    def operands(self) -> tuple[str, ...]:
-        return ()
 
-
-class Apply(Node):
+class Apply(_Link):
     """The author's own function of the accumulator and operands, element by element in fp32.
 
     ``Apply(lambda acc, bias, gate: silu(acc + bias) * gate)`` is traced with the functions of ``gemmgen.functions``;
@@ -94,18 +106,41 @@ class Apply(Node):
         return names(self.tree)
 
 
-class Cast(Node):
+class Cast(_Link):
     """Round to an element type, to nearest even."""
 
     kind: Literal["cast"] = "cast"
     to: DType
 
+
+class Quantise(_Link):
+    """Write to an operand in a narrow type, block by block along n, with the scales of the blocks to another.
+
+    The fp32 value is quantised, not one that was rounded before. How many columns share a scale follows from both
+    types; see ``QUANTISED`` in ``gemmgen.ir.spec``. ``tensor_scale`` names a scalar that NVFP4 divides by before it
+    looks at blocks. Rules for zeros, Inf and NaN are those of ``gemmgen.ops.quantise``, bit for bit.
+    """
+
+    kind: Literal["quantise"] = "quantise"
+    to: Name
+    scales: Name
+    tensor_scale: Name | None = None
+    through: Name | None = None
+
     @property
     def operands(self) -> tuple[str, ...]:
-        return ()
+        return (self.to, self.scales, *self.reads)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return () if self.tensor_scale is None else (self.tensor_scale,)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.to, self.scales)
 
 
-class Store(Node):
+class Store(_Link):
     """Write to an operand: by TMA through a ring of staging buffers, or from registers if ``through`` is left out."""
 
     kind: Literal["store"] = "store"
@@ -116,5 +151,13 @@ class Store(Node):
     def operands(self) -> tuple[str, ...]:
         return (self.to,)
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return ()
 
-Step = Annotated[Scale | Bias | Residual | Activation | Apply | Cast | Store, Field(discriminator="kind")]
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.to,)
+
+
+Step = Annotated[Scale | Bias | Residual | Activation | Apply | Cast | Quantise | Store, Field(discriminator="kind")]

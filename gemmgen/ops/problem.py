@@ -19,6 +19,8 @@ TORCH_DTYPES = {
     DType.E2M1: torch.int8,
     DType.BF16: torch.bfloat16,
     DType.F32: torch.float32,
+    DType.UE8M0: torch.float8_e8m0fnu,
+    DType.UE4M3: torch.float8_e4m3fn,
     DType.UE8M0X4: torch.int32,
     DType.UE4M3X4: torch.int32,
 }

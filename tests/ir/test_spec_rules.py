@@ -20,6 +20,7 @@ from gemmgen.ir import (
     OneTile,
     Operand,
     Persistent,
+    Quantise,
     Residual,
     Ring,
     Role,
@@ -36,6 +37,7 @@ LOAD, MATH = SPEC.load, SPEC.math
 AB, CD = SPEC.rings
 ALPHA = Operand(name="alpha", dtype=DType.F32, box=())
 BIAS = Operand(name="bias", dtype=DType.BF16, box=("n",))
+SCALES = Operand(name="d_sf", dtype=DType.UE8M0, box=("m", "n/32"))
 MATRIX = Operand(name="c", dtype=DType.BF16, box=("m", "n"))
 
 
@@ -46,6 +48,12 @@ def operands(*extra: Operand, without: str = "", **changes: dict[str, Any]) -> t
 
 def math(**changes: Any) -> Role:
     return MATH.replace(body=MATH.body.replace(**changes))
+
+
+def quantised(scales: Operand, *extra: Operand, **changes: Any) -> dict[str, Any]:
+    """An e4m3 output with these scales."""
+    operands_ = operands(scales, *extra, d={"dtype": DType.E4M3})
+    return {"operands": operands_, "epilogue": (Quantise(to="d", scales="d_sf"),), **changes}
 
 
 STORE = SPEC.epilogue[-1]
@@ -118,6 +126,31 @@ RULES: dict[str, tuple[dict[str, Any], str]] = {
     "beta of a vector": (
         {"operands": operands(MATRIX, BIAS), "epilogue": (Residual(matrix="c", beta="bias"), CAST, STORE)},
         "beta 'bias' must be a scalar, an operand with an empty box",
+    ),
+    "quantising to bf16": (
+        {"operands": operands(SCALES), "epilogue": (Quantise(to="d", scales="d_sf"),)},
+        "no rule quantises to bf16 with scales in ue8m0; known are e4m3 with ue8m0,",
+    ),
+    "scales of another block": (
+        quantised(SCALES.replace(box=("m", "n/64"))),
+        "scales 'd_sf' have box ('m', 'n/64'); ue8m0 scales of e4m3 are one per 32 columns, so write ('m', 'n/32')",
+    ),
+    "words of scales by row": (
+        quantised(SCALES.replace(dtype=DType.UE8M0X4, box=("m", "n/128"))),
+        "words of scales 'd_sf' lie along m, as products read them; set major='m'",
+    ),
+    "bytes of scales by column": (quantised(SCALES.replace(major="m")), "lie along n; leave major out"),
+    "a block across the tile's edge": (
+        quantised(SCALES.replace(dtype=DType.F32, box=("m", "n/128")), tile=Tile(m=128, n=192, k=64)),
+        "a block of 128 columns would cross the edge of a tile with n=192",
+    ),
+    "a tensor scale of MXFP8": (
+        {**quantised(SCALES, ALPHA), "epilogue": (Quantise(to="d", scales="d_sf", tensor_scale="alpha"),)},
+        "tensor_scale is 'alpha'; ue4m3 scales need one and others have none",
+    ),
+    "quantising after a cast": (
+        {**quantised(SCALES), "epilogue": (CAST, Quantise(to="d", scales="d_sf"))},
+        "quantise comes after a cast; only a store may follow it",
     ),
     "store to a vector": (
         {"operands": operands(BIAS), "epilogue": (CAST, Store(to="bias", through="cd"))},

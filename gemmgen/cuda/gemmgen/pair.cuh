@@ -7,6 +7,8 @@ namespace gemmgen {
 
 DEVICE float2 add(float2 x, float2 y) { return make_float2(x.x + y.x, x.y + y.y); }
 DEVICE float2 mul(float2 x, float2 y) { return make_float2(x.x * y.x, x.y * y.y); }
+// Times the reciprocal, rounded to nearest, as the quantisers do it.
+DEVICE float2 divided(float2 x, float2 y) { return mul(x, make_float2(__frcp_rn(y.x), __frcp_rn(y.y))); }
 DEVICE float2 both(float x) { return make_float2(x, x); }
 
 // A function of one number of each argument, for both columns.

@@ -17,4 +17,30 @@ DEVICE float2 to_float2(bf16x2 x) {
   return make_float2(__uint_as_float(x.bits << 16), __uint_as_float(x.bits & 0xffff0000u));
 }
 
+// cvt.rn.satfinite.e4m3x2.f32, PTX 7.8, sm_89: the first of the pair in the low byte; NaN is 0x7f.
+DEVICE u32 to_e4m3x2(float2 x) {
+  u16 y;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(y) : "f"(x.y), "f"(x.x));
+  return y;
+}
+
+// cvt.rn.f16x2.e4m3x2, PTX 7.8, sm_89: the number of one code.
+DEVICE float from_e4m3(u32 code) {
+  float y;
+  asm("{ .reg .b32 pair; .reg .b16 low, high; cvt.rn.f16x2.e4m3x2 pair, %1; mov.b32 {low, high}, pair;\n"
+      "cvt.f32.f16 %0, low; }"
+      : "=f"(y)
+      : "h"(u16(code)));
+  return y;
+}
+
+// cvt.rn.satfinite.e2m1x2.f32, PTX 8.6, sm_100a: the first of the pair in the low half of a byte; NaN is 7.
+DEVICE u32 to_e2m1x2(float2 x) {
+  u32 y;
+  asm("{ .reg .b8 pair; cvt.rn.satfinite.e2m1x2.f32 pair, %1, %2; cvt.u32.u8 %0, pair; }"
+      : "=r"(y)
+      : "f"(x.y), "f"(x.x));
+  return y;
+}
+
 }  // namespace ptx

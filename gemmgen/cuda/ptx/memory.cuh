@@ -30,6 +30,7 @@ DEVICE u32 load_shared_word(u32 from) {
   return x;
 }
 DEVICE void store_shared_word(u32 to, u32 x) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(x) : "memory"); }
+DEVICE void store_shared_half(u32 to, u16 x) { asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(x) : "memory"); }
 DEVICE void store_shared_words(u32 to, u32 x0, u32 x1, u32 x2, u32 x3) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x0), "r"(x1), "r"(x2), "r"(x3) : "memory");
 }

@@ -142,4 +142,13 @@ GEMMGEN_TMEM_LOAD(64, "64")
 
 #undef GEMMGEN_TMEM_LOAD
 
+// In two instructions: a thread has no registers for twice as many operands.
+template <>
+struct TmemLoad<128> {
+  DEVICE static void to(float (&x)[128], u32 from) {
+    TmemLoad<64>::to(reinterpret_cast<float(&)[64]>(x[0]), from);
+    TmemLoad<64>::to(reinterpret_cast<float(&)[64]>(x[64]), from + 64);
+  }
+};
+
 }  // namespace ptx

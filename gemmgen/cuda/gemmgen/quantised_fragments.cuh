@@ -1,0 +1,163 @@
+// Quantised outputs from fragments: four neighbouring lanes hold two columns of every eight of a row, two rows a lane.
+#pragma once
+#include "gemmgen/fragment.cuh"
+#include "gemmgen/pair.cuh"
+#include "gemmgen/quantise.cuh"
+#include "gemmgen/schedule.cuh"
+#include "gemmgen/swizzle.cuh"
+#include "ptx/control.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/tma.cuh"
+
+namespace gemmgen {
+
+// The largest magnitude of a row's block, from what its four lanes found.
+DEVICE u32 largest_of_quad(u32 x) {
+  x = larger(x, __float_as_uint(ptx::exchange<1>(__uint_as_float(x))));
+  return larger(x, __float_as_uint(ptx::exchange<2>(__uint_as_float(x))));
+}
+
+// Codes of GROUPS groups of eight columns from column n, of rows m and m + 8; their scales are written.
+template <class Rule, class Scales, u32 GROUPS>
+DEVICE void quantise_fragments(u32 (&codes)[GROUPS][2], const float2 (&x)[GROUPS][2], const Scales& scales, u32 m, u32 n,
+                               u32 rows, u32 cols) {
+  constexpr u32 BLOCK = Rule::BLOCK / 8;
+#pragma unroll
+  for (u32 first = 0; first < GROUPS; first += BLOCK) {
+#pragma unroll
+    for (u32 h = 0; h < 2; ++h) {
+      u32 amax = 0;
+#pragma unroll
+      for (u32 j = first; j < first + BLOCK; ++j) amax = larger(amax, larger(magnitude(x[j][h].x), magnitude(x[j][h].y)));
+      const auto scale = Rule::scale(largest_of_quad(amax));
+      const u32 row = m + 8 * h, block = n / Rule::BLOCK + first / BLOCK;
+      if (ptx::lane_index() % 4 == 0 && row < rows && block * Rule::BLOCK < cols)
+        scales.put(row, block, ceil_div(cols, Rule::BLOCK), scale.stored);
+#pragma unroll
+      for (u32 j = first; j < first + BLOCK; ++j) codes[j][h] = Rule::encode(mul(x[j][h], both(scale.inverse)));
+    }
+  }
+}
+
+// The epilogue's values of GROUPS groups of eight columns; what lies past the edge is 0 and counts in no block.
+template <u32 GROUPS, class F>
+DEVICE void values_of_fragments(float2 (&x)[GROUPS][2], const float* acc, u32 m, u32 n, u32 cols, const F& epilogue) {
+#pragma unroll
+  for (u32 j = 0; j < GROUPS; ++j)
+#pragma unroll
+    for (u32 h = 0; h < 2; ++h) {
+      const u32 col = n + 8 * j + fragment_col();
+      x[j][h] = epilogue(make_float2(acc[4 * j + 2 * h], acc[4 * j + 2 * h + 1]), m + 8 * h, col);
+      if (col >= cols) x[j][h].x = 0.0f;
+      if (col + 1 >= cols) x[j][h].y = 0.0f;
+    }
+}
+
+// Staged through SLOTS buffers of 16 rows x ROW_BYTES a warp and written by TMA, which clips at the matrix's edge.
+template <class Rule, class Scales, u32 ROW_BYTES, u32 SLOTS>
+class StagedQuantisedFragments {
+  static constexpr u32 COLS = ROW_BYTES * 8 / Rule::BITS;
+  static constexpr u32 BUFFER = 16 * ROW_BYTES;
+  const ptx::TensorMap& map_;
+  u32 buffers_;
+  Scales scales_;
+  u32 slot_ = 0;
+
+  // Neighbouring lanes exchange codes, so that each writes four columns of one of two groups.
+  DEVICE static void write(u32 to, const u32 (&codes)[COLS / 8][2]) {
+    const u32 lane = ptx::lane_index();
+    const bool odd = lane % 2;
+#pragma unroll
+    for (u32 j = 0; j < COLS / 8; j += 2)
+#pragma unroll
+      for (u32 h = 0; h < 2; ++h) {
+        const u32 other = __float_as_uint(ptx::exchange<1>(__uint_as_float(odd ? codes[j][h] : codes[j + 1][h])));
+        const u32 low = odd ? other : codes[j][h], high = odd ? codes[j + 1][h] : other;
+        const u32 at = staged<ROW_BYTES>(lane / 4 + 8 * h, (8 * (j + odd) + lane % 4 / 2 * 4) * Rule::BITS / 8);
+        if constexpr (Rule::BITS == 8)
+          ptx::store_shared_word(to + at, low | high << 16);
+        else
+          ptx::store_shared_half(to + at, u16(low | high << 8));
+      }
+  }
+
+ public:
+  // `buffers` is the offset of warp 0's staging buffers in dynamic shared memory; `warp` counts within the role.
+  DEVICE StagedQuantisedFragments(const ptx::TensorMap& map, u32 buffers, u32 warp, Scales scales)
+      : map_(map), buffers_(ptx::smem_base() + buffers + warp * SLOTS * BUFFER), scales_(scales) {}
+
+  // The warp's 16 rows from row m, columns from n.
+  template <u32 REGS, class F>
+  DEVICE void block(const float (&acc)[REGS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
+    const u32 row = m + ptx::lane_index() / 4;
+#pragma unroll
+    for (u32 col = 0; col < 2 * REGS; col += COLS) {
+      if (m >= rows || n + col >= cols) return;
+      float2 x[COLS / 8][2];
+      u32 codes[COLS / 8][2];
+      values_of_fragments(x, acc + col / 2, row, n + col, cols, epilogue);
+      quantise_fragments<Rule>(codes, x, scales_, row, n + col, rows, cols);
+      const u32 to = buffers_ + slot_ * BUFFER;
+      if (ptx::lane_index() == 0) ptx::bulk_wait_read<SLOTS - 1>();
+      ptx::sync_warp();
+      write(to, codes);
+      ptx::fence_proxy_async();
+      ptx::sync_warp();
+      if (ptx::lane_index() == 0) {
+        ptx::tma_store_2d(map_, (n + col) * Rule::BITS / 8, m, to);
+        ptx::bulk_commit();
+      }
+      slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
+    }
+  }
+
+  // Shared memory may not go away while copies still read it.
+  DEVICE void finish() const {
+    if (ptx::lane_index() == 0) ptx::bulk_wait_read<0>();
+  }
+};
+
+// Straight from registers with bounds checks, for outputs whose rows TMA cannot store.
+template <class Rule, class Scales>
+class DirectQuantisedFragments {
+  u8* to_;
+  u64 stride_;
+  Scales scales_;
+
+  DEVICE void put(u32 row, u32 col, u32 cols, u32 codes) const {
+    if constexpr (Rule::BITS == 8) {
+      u8* at = to_ + row * stride_ + col;
+      at[0] = u8(codes);
+      if (col + 1 < cols) at[1] = u8(codes >> 8);
+    } else {
+      to_[row * stride_ + col / 2] = u8(codes);
+    }
+  }
+
+ public:
+  DEVICE DirectQuantisedFragments(u8* to, u64 stride, Scales scales) : to_(to), stride_(stride), scales_(scales) {}
+
+  template <u32 REGS, class F>
+  DEVICE void block(const float (&acc)[REGS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
+    const u32 row = m + ptx::lane_index() / 4;
+    constexpr u32 GROUPS = Rule::BLOCK / 8;
+#pragma unroll
+    for (u32 col = 0; col < 2 * REGS; col += Rule::BLOCK) {
+      float2 x[GROUPS][2];
+      u32 codes[GROUPS][2];
+      values_of_fragments(x, acc + col / 2, row, n + col, cols, epilogue);
+      quantise_fragments<Rule>(codes, x, scales_, row, n + col, rows, cols);
+#pragma unroll
+      for (u32 j = 0; j < GROUPS; ++j)
+#pragma unroll
+        for (u32 h = 0; h < 2; ++h) {
+          const u32 at = n + col + 8 * j + fragment_col();
+          if (row + 8 * h < rows && at < cols) put(row + 8 * h, at, cols, codes[j][h]);
+        }
+    }
+  }
+
+  DEVICE void finish() const {}
+};
+
+}  // namespace gemmgen
