@@ -14,7 +14,16 @@ PAGE = Path(__file__).parents[2] / "docs" / "simulator_deletions.md"
 
 
 @pytest.mark.parametrize(
-    ("name", "every"), [("bf16_nn_c", 3), ("fp8", 7), ("fp8_pair", 11), ("sm100_fp8", 9), ("sm100_pair", 13)]
+    ("name", "every"),
+    [
+        ("bf16_nn_c", 3),
+        ("fp8", 7),
+        ("fp8_pair", 11),
+        ("sm100_fp8", 9),
+        ("sm100_pair", 13),
+        ("sm120_fp8", 7),
+        ("sm120_split", 9),
+    ],
 )
 def test_a_deleted_instruction_is_noticed(name: str, every: int) -> None:
     outcomes = campaign(name, TIMINGS, every)

@@ -54,6 +54,7 @@ DEVICE bool meet(float (&acc)[BLOCKS][REGS], float* partials, u32* arrivals, u32
   u32 before = 0;
   if (lane == 0) before = ptx::atomic_count(arrivals + place, SPLITS - 1);
   if (ptx::first_lanes(before) != SPLITS - 1) return false;
+  ptx::sync_warp();
 #pragma unroll
   for (u32 q = 0; q < QUADS; ++q) {
     float4 sum = all[q * 32];

@@ -38,6 +38,8 @@ KINDS = (
     ("tcgen05.alloc", ("tcgen05.alloc",)),
     ("tcgen05.relinquish", ("tcgen05.relinquish",)),
     ("tcgen05.dealloc", ("tcgen05.dealloc",)),
+    ("ldmatrix", ("ldmatrix",)),
+    ("mma.sync", ("mma.sync",)),
     ("mapa", ("mapa",)),
     ("tensor load", ("cp.async.bulk.tensor.2d.shared", "cp.async.bulk.tensor.2d.cta_group::2.shared")),
     ("cp.async", ("cp.async.ca",)),
@@ -45,6 +47,7 @@ KINDS = (
     ("stmatrix", ("stmatrix",)),
     ("fence.proxy.async", ("fence.proxy.async",)),
     ("tensor store", ("cp.async.bulk.tensor.2d.global",)),
+    ("atomic", ("atom.",)),
     ("bulk commit", ("cp.async.bulk.commit_group",)),
     ("bulk wait", ("cp.async.bulk.wait_group",)),
 )

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from . import barrier_edits, copy_edits, matrix_edits, sm100_barrier_edits, sm100_product_edits
+from . import (
+    barrier_edits,
+    copy_edits,
+    matrix_edits,
+    sm100_barrier_edits,
+    sm100_product_edits,
+    sm120_product_edits,
+    sm120_ring_edits,
+)
 from .edit import EDITS, Edit
 
 __all__ = [
@@ -13,4 +21,6 @@ __all__ = [
     "matrix_edits",
     "sm100_barrier_edits",
     "sm100_product_edits",
+    "sm120_product_edits",
+    "sm120_ring_edits",
 ]

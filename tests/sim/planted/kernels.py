@@ -13,7 +13,7 @@ import reference
 import torch
 
 from gemmgen import sim
-from gemmgen.catalog import Shape, bf16_gemm, dense_sm100, fp8_gemm_nt
+from gemmgen.catalog import Shape, WarpShape, bf16_gemm, dense_sm100, dense_sm120, fp8_gemm_nt
 from gemmgen.catalog.dense_sm100 import Factor, PairShape, scaled_gemm_nt
 from gemmgen.ir import DType, KernelSpec, Plan
 from gemmgen.ops.block import whole_block
@@ -170,6 +170,35 @@ _SUBJECTS = {
     "sm100_mixed": Subject(scaled_gemm_nt(_FINE, _FP4, PairShape(32, slots=6)), m=128, n=72, k=512),
     # both factors lie transposed; two atoms along m and n: the leading offset counts
     "sm100_bf16_tn": Subject(dense_sm100.bf16_gemm("tn", PairShape(128, slots=2), DType.F32), m=129, n=136, k=160),
+}
+
+
+_WARPS = WarpShape(32, 32, warps=(2, 1), slots=3, k_bytes=64)
+_WARP = WarpShape(16, 16, warps=(1, 1), slots=2)
+_FLAT = WarpShape(16, 32, warps=(2, 1), slots=2, swap=True)
+
+_SUBJECTS |= {
+    # workstation Blackwell: 2 tiles on one CTA, 10 K blocks each (the last of 32). A word of A's scales serves 8 K
+    # blocks, one of B's two
+    "sm120_fp8": Subject(dense_sm120.scaled_gemm_nt(_COARSE, _FINE, _WARPS), m=20, n=40, k=608),
+    # a factor that is packed in global memory and takes a byte an element in shared memory
+    "sm120_mixed": Subject(dense_sm120.scaled_gemm_nt(_COARSE, _FP4, _WARP), m=17, n=24, k=640),
+    # packed; a scale of A serves four products' halves, B's are two a product
+    "sm120_mxfp4": Subject(dense_sm120.scaled_gemm_nt(Factor(DType.E2M1, 128), _FP4, _WARP), m=17, n=24, k=1120),
+    "sm120_nvfp4": Subject(dense_sm120.scaled_gemm_nt(_NVFP4, _NVFP4, _WARP, scale=DType.UE4M3X4), m=17, n=24, k=544),
+    # fragments are transposed on the way; two atoms along n
+    "sm120_bf16_nn": Subject(
+        dense_sm120.bf16_gemm("nn", WarpShape(32, 128, warps=(2, 1), slots=2), DType.F32), m=33, n=136, k=160
+    ),
+    "sm120_swap": Subject(dense_sm120.scaled_gemm_nt(_COARSE, _FINE, _FLAT, DType.F32, True), m=17, n=41, k=672),
+    # two CTAs share a tile: 26 K blocks, of which 16 and 10
+    "sm120_split": Subject(
+        dense_sm120.scaled_gemm_nt(_COARSE, _FINE, WarpShape(16, 16, warps=(1, 1), slots=3, k_bytes=64, splits=2)),
+        m=16,
+        n=24,
+        k=1632,
+        sms=2,
+    ),
 }
 
 

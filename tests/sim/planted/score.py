@@ -28,6 +28,8 @@ TITLES = {
     "fp8_pair": "FP8 128x128, cluster (2, 1)",
     "sm100_fp8": "sm100 FP8 128x32",
     "sm100_pair": "sm100 FP8 256x32, 2 CTAs",
+    "sm120_fp8": "sm120 FP8 32x32",
+    "sm120_split": "sm120 FP8 16x16, split-K",
 }
 """The kernels of the campaign, and what the page calls them."""
 WARNED = (
@@ -51,6 +53,12 @@ REASONS: tuple[tuple[str, str, str], ...] = (
         r"^FP8",
         "It stands between the lanes that read a slot's scales and lane 0, which releases the slot for all of them. "
         "Public kernels leave it out and rely on lanes that advance together; PTX does not promise that.",
+    ),
+    (
+        "bar.warp.sync",
+        r"split-K #[23]$",
+        "They stand around lane 0's atomic count: what the other lanes wrote of the split's sums comes before it, what "
+        "they read after it. That is global memory: the simulator carries stores to it out at once and keeps no order.",
     ),
     (
         "bulk wait",
