@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from gemmgen.ops import dense, library, scaled_call
-from gemmgen.ops.architecture import runs_on_sm100
+from gemmgen.ops.architecture import scales_blocks
 from gemmgen.ops.call_arguments import (
     Pair,
     Recipe,
@@ -39,7 +39,7 @@ def fp8_gemm_nt(
 ) -> torch.Tensor:
     """``d[m, n] = (a * sfa) . (b * sfb)^T (+ c)`` for e4m3 ``a`` [m, k] and ``b`` [n, k], summed in fp32.
 
-    On sm90, with k contiguous in both (on sm100 see :func:`fp8_fp4_gemm_nt`):
+    On sm90, with k contiguous in both (on sm100 and sm120 see :func:`fp8_fp4_gemm_nt`):
     a: pair of data and fp32 scales [m, ceil(k/128)], read as they lie when row-major, or when contiguous along m with
         columns 16 bytes apart; scales that lie otherwise are copied first, by one small kernel more.
     b: pair of data and fp32 scales [ceil(n/128), ceil(k/128)] or, one per row, [n, ceil(k/128)]; likewise.
@@ -52,7 +52,7 @@ def fp8_gemm_nt(
     """
     (a_data, sfa), (b_data, sfb) = pair("a", a), pair("b", b)
     stated = recipe is not None or recipe_a is not None or recipe_b is not None
-    if stated and not runs_on_sm100(a_data):
+    if stated and not scales_blocks(a_data):
         check_tensors(b=b_data, sfb=sfb)
         _check_recipe(b_data, sfb, recipe, recipe_a, recipe_b)
     check_compiled_dims(compiled_dims)
@@ -61,7 +61,7 @@ def fp8_gemm_nt(
         if library.is_plain(slots) and relaunch(dense.PREPARED, slots):
             library.written(d)
             return d
-    if runs_on_sm100(a_data):
+    if scales_blocks(a_data):
         check_tensors(a=a_data, b=b_data)
         scaled_call.check_types("fp8_gemm_nt", a_data, b_data, (torch.float8_e4m3fn,))
         recipes = (recipe, recipe_a, recipe_b)

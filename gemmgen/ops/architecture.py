@@ -14,20 +14,24 @@ from gemmgen.runtime.architectures import resolve
 from gemmgen.runtime.errors import UnsupportedArchitecture
 from gemmgen.runtime.simulation import current_simulation
 
-
-def runs_on_sm100(tensor: Any) -> bool:
-    """Whether kernels for datacenter Blackwell serve this tensor: by its GPU, or by what is simulated."""
-    return isinstance(tensor, torch.Tensor) and bool(_is_sm100(tensor.get_device()))
+SCALING = ("sm100", "sm120")
+"""Architectures whose tensor cores apply block scales themselves, and take 4-bit numbers."""
 
 
-def _is_sm100(index: int) -> bool:
+def scales_blocks(tensor: Any) -> bool:
+    """Whether a tensor core that applies block scales serves this tensor: by its GPU, or by what is simulated."""
+    return isinstance(tensor, torch.Tensor) and family_at(tensor.get_device()) in SCALING
+
+
+def family_at(index: int) -> str | None:
+    """The architecture of a CUDA device, or for CPU tensors (-1) the one that is simulated; None without kernels."""
     if index >= 0:
-        return _family(index) == "sm100"
+        return _family(index)
     simulation = current_simulation()
-    return simulation is not None and simulation.arch.family == "sm100"
+    return None if simulation is None else simulation.arch.family
 
 
-_is_sm100 = torch.compiler.assume_constant_result(_is_sm100)  # a compiled graph is for one device
+family_at = torch.compiler.assume_constant_result(family_at)  # a compiled graph is for one device
 
 
 @cache

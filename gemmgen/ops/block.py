@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gemmgen.ir import AnyPlan, Param
@@ -31,7 +32,8 @@ def block_builder(
 ) -> Block:
     """A fast builder for calls whose metadata equals ``problem``'s; packs anew where patching is not proven right.
 
-    ``tensors`` and ``scalars`` name the operands in the order in which the builder is given addresses and values.
+    ``tensors`` (and behind them what the workspace has) and ``scalars`` are named in the order in which the builder is
+    given addresses and values.
     """
     slots = None if 0 in problem.sizes.values() else _address_slots(plan, tensors, problem, encode)
     if slots is None:  # with an extent of 0, maps describe the output's memory and not their own
@@ -45,13 +47,15 @@ def _repacking(
 ) -> Block:
     def build(addresses: Sequence[int], values: Sequence[float]) -> bytes:
         moved = _moved(problem, dict(zip(tensors, addresses, strict=True)))
-        return whole_block(plan, Problem(problem.sizes, moved, dict(zip(scalars, values, strict=True))), encode)
+        return whole_block(plan, replace(moved, scalars=dict(zip(scalars, values, strict=True))), encode)
 
     return build
 
 
-def _moved(problem: Problem, addresses: Mapping[str, int]) -> dict[str, TensorView]:
-    return {name: TensorView(addresses[name], view.shape, view.strides) for name, view in problem.tensors.items()}
+def _moved(problem: Problem, addresses: Mapping[str, int]) -> Problem:
+    """The same problem with its tensors and its workspace elsewhere."""
+    views = {name: TensorView(addresses[name], view.shape, view.strides) for name, view in problem.tensors.items()}
+    return replace(problem, tensors=views, workspace={name: addresses[name] for name in problem.workspace})
 
 
 def _patching(base: bytes, slots: list[tuple[int, str, int]]) -> Block:
@@ -110,13 +114,15 @@ def _address_slots(
             slots.append((offset + at, "Q", tensors.index(str(param.operand))))
         elif param.kind == "pointer":
             slots.append((offset, "Q", tensors.index(str(param.operand))))
+        elif param.kind == "workspace":
+            slots.append((offset, "Q", tensors.index(param.name)))
     return slots
 
 
 def _image(plan: AnyPlan, problem: Problem, encode: Encoder, address: int) -> bytes:
-    """The block as if every tensor lay at one address."""
-    views = _moved(problem, dict.fromkeys(problem.tensors, address))
-    return whole_block(plan, Problem(problem.sizes, views, problem.scalars), encode)
+    """The block as if everything lay at one address."""
+    names = [*problem.tensors, *problem.workspace]
+    return whole_block(plan, _moved(problem, dict.fromkeys(names, address)), encode)
 
 
 def _address_in_map(first: bytes, second: bytes) -> int | None:

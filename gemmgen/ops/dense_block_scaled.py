@@ -1,6 +1,7 @@
-"""Block-scaled products on datacenter Blackwell, on real tensors: types, layouts and scales become a shipped spec.
+"""Block-scaled products on tensor cores that scale, on real tensors: types, layouts and scales become a shipped spec.
 
-Knows the catalog's products and memory rules; argument conventions are in ``api_block_scaled``, registration in ``library``.
+Knows the catalog's products and memory rules; argument conventions are in ``api_block_scaled``. What a tensor core
+cannot take as it lies is turned by a layout kernel first.
 """
 
 from __future__ import annotations
@@ -11,16 +12,20 @@ from functools import cache
 
 import torch
 
+from gemmgen import catalog
 from gemmgen.catalog import Factor, Product
-from gemmgen.ir import DType, Operand
+from gemmgen.ir import Arch, DType, Operand
+from gemmgen.ops.architecture import SCALING, family_at
 from gemmgen.ops.dense import is_k_major, needs_direct_store, output_dtype, outputs
 from gemmgen.ops.dispatch import Choice, Dispatcher
-from gemmgen.ops.memory import check_no_gradient
-from gemmgen.ops.problem import Tensors, check_devices, check_problem, check_rank
+from gemmgen.ops.memory import check_no_gradient, check_overlap
+from gemmgen.ops.problem import Tensors, check_devices, check_problem, check_rank, packed_extents, require
+from gemmgen.ops.relayout import Move, put_off
 from gemmgen.ops.scales import BY_SHAPE, Scales
 from gemmgen.ops.selection import spec_for
 from gemmgen.runtime.errors import UnsupportedArchitecture
 from gemmgen.runtime.kernel_text import Target
+from gemmgen.runtime.targets import current_target
 
 TYPES = {torch.float8_e4m3fn: DType.E4M3, torch.int8: DType.E2M1}
 SCALES_PER_WORD = 4
@@ -45,26 +50,47 @@ class Call:
         sizes = self.check()
         if sizes["m"] == 0 or sizes["n"] == 0:
             return self.d
+        product, arch, later = self.product(), self.architecture(), list[Move]()
         of_a, of_b = self.scales()
-        sfa = of_a.words(self.sfa, sizes["m"], sizes["k"])
-        sfb = of_b.words(self.sfb, sizes["n"], sizes["k"])
+        sfa = of_a.words(self.sfa, sizes["m"], sizes["k"], arch, later)
+        sfb = of_b.words(self.sfb, sizes["n"], sizes["k"], arch, later)
+        a, b = (_turned(name, tensor, arch, later) for name, tensor in (("a", self.a), ("b", self.b)))
         after = (self.d,) if self.c is None else (self.c, self.d)
-        dispatcher = _dispatcher(self.product(), self.d.dtype, self.c is not None)
-        dispatcher((self.a, sfa, self.b, sfb, *after), () if self.alpha is None else (self.alpha,))
+        slots = (a, sfa, b, sfb, *after)
+        dispatcher = _dispatcher(product, self.d.dtype, self.c is not None)
+        if later:
+            self._lay_out(later, dispatcher, slots)
+        dispatcher(slots, () if self.alpha is None else (self.alpha,))
         return self.d
+
+    def _lay_out(self, later: list[Move], dispatcher: Dispatcher, slots: tuple[torch.Tensor, ...]) -> None:
+        """Run layout kernels, once nothing can be refused any more."""
+        given = {"a": self.a, "sfa": self.sfa, "b": self.b, "sfb": self.sfb, "d": self.d}
+        check_overlap("d", given, ())
+        dispatcher.ready(slots)
+        for move in later:
+            move.check()
+        for move in later:
+            move.launch()
+
+    def architecture(self) -> Arch:
+        """Where the call runs; refuses where no tensor core applies scales."""
+        family = family_at(self.d.get_device()) or current_target(self.d.device).family
+        if family not in SCALING:
+            _refuse_architecture(self.product(), family)
+        return Arch(family)
 
     def check(self) -> dict[str, int]:
         """The extents, from what fake and meta tensors have too; scales are judged as they were passed."""
-        product, residual = self.product(), self.c is not None
-        _check_packing("a", self.a)
-        _check_packing("b", self.b)
+        residual = self.c is not None
         tensors = {"a": self.a, "b": self.b, "c": self.c, "d": self.d}
         present = {name: tensor for name, tensor in tensors.items() if tensor is not None}
         check_no_gradient({**present, "sfa": self.sfa, "sfb": self.sfb})
         check_devices({**present, "sfa": self.sfa, "sfb": self.sfb})
-        a, _, b, _ = _inputs(product)
+        a, b = _as_given("a", "m", self.a), _as_given("b", "n", self.b)
         sizes = check_problem((a, b, *outputs(output_dtype(self.d.dtype), residual)), present)
         of_a, of_b = self.scales()
+        _check_pairs({"a": self.a, "b": self.b}, sizes["k"])
         of_a.check(self.sfa, sizes["m"], sizes["k"])
         of_b.check(self.sfb, sizes["n"], sizes["k"])
         return sizes
@@ -78,7 +104,7 @@ class Call:
         """How the scales of both factors are read."""
         rows_a, k_a, rows_b, k_b = self.recipe
         if rows_b == BY_SHAPE:
-            n = self.b.shape[0]
+            n = _rows("b", "n", self.b)
             per_row = self.sfb.dtype == torch.int32 or (self.sfb.dim() == 2 and n > 1 and self.sfb.shape[0] == n)
             rows_b = 1 if per_row else 128
         return Scales("sfa", (rows_a, k_a), self.blocked[0]), Scales("sfb", (rows_b, k_b), self.blocked[1])
@@ -86,9 +112,13 @@ class Call:
 
 def empty(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """An uninitialised output for a [m, ..] and b [n, ..]."""
-    check_rank(Operand(name="a", dtype=DType.E4M3, box=("m", "k")), a)
-    check_rank(Operand(name="b", dtype=DType.E4M3, box=("n", "k")), b)
-    return torch.empty((a.shape[0], b.shape[0]), dtype=dtype, device=a.device)
+    return torch.empty((_rows("a", "m", a), _rows("b", "n", b)), dtype=dtype, device=a.device)
+
+
+def _rows(name: str, axis: str, tensor: torch.Tensor) -> int:
+    operand = _as_given(name, axis, tensor)
+    check_rank(operand, tensor)
+    return packed_extents(operand, tensor)[axis]
 
 
 def _dtype(name: str, tensor: torch.Tensor) -> DType:
@@ -100,16 +130,32 @@ def _dtype(name: str, tensor: torch.Tensor) -> DType:
     return TYPES[tensor.dtype]
 
 
-def _check_packing(name: str, tensor: torch.Tensor) -> None:
-    """Two 4-bit numbers that share a byte must be neighbours along k: no view can change which ones they are."""
-    if tensor.dtype != torch.int8 or tensor.dim() != 2 or tensor.stride(1) == 1 or tensor.shape[1] == 1:
-        return
-    axis = "m" if name == "a" else "n"
-    raise ValueError(
-        f"{name}: strides are {tuple(tensor.stride())} as [{axis}, k/2]; 4-bit numbers must be packed along k with k "
-        f"contiguous; a transpose of bytes keeps pairs along {axis}, so pass transpose_packed_fp4 of them once, or "
-        f"{name}.contiguous() if they are paired along k already"
-    )
+def _as_given(name: str, axis: str, tensor: torch.Tensor) -> Operand:
+    """A factor as it was passed: two 4-bit numbers that share a byte are neighbours along the contiguous axis."""
+    return Operand(name=name, dtype=_dtype(name, tensor), box=(axis, "k"), major=axis if _lies_turned(tensor) else "k")
+
+
+def _lies_turned(tensor: torch.Tensor) -> bool:
+    """Whether a factor [rows, k] is contiguous along its rows."""
+    return bool(tensor.dim() == 2 and tensor.stride(0) == 1 and tensor.stride(1) != 1 and tensor.shape[1] != 1)
+
+
+def _check_pairs(factors: Tensors, k: int) -> None:
+    turned = [name for name, each in factors.items() if each.dtype == torch.int8 and _lies_turned(each)]
+    if turned:
+        require(
+            k % 2 == 0,
+            lambda: f"{turned[0]}: k is {k}; 4-bit numbers are turned to lie along k, two a byte, so pad k of both "
+            f"factors to {k + 1} with zeros",
+        )
+
+
+def _turned(name: str, tensor: torch.Tensor, arch: Arch, later: list[Move]) -> torch.Tensor:
+    """The factor in an order that the tensor core takes: 8-bit numbers in either on sm100, all others along k only."""
+    dtype = _dtype(name, tensor)
+    if not _lies_turned(tensor) or (arch == Arch.SM100 and dtype != DType.E2M1):
+        return tensor
+    return put_off(later, catalog.to_k_major(arch, dtype), tensor)
 
 
 def _inputs(product: Product) -> tuple[Operand, Operand, Operand, Operand]:
@@ -128,7 +174,6 @@ def _dispatcher(product: Product, dtype: torch.dtype, residual: bool) -> Dispatc
     a, sfa, b, sfb = _inputs(product)
 
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
-        _check_architecture(product, target.family)
         lying = replace(product, a_major=_major(a, tensors["a"]), b_major=_major(b, tensors["b"]))
         spec = spec_for(
             f"{lying.operator}_{lying.layout}",
@@ -151,12 +196,10 @@ def _major(operand: Operand, tensor: torch.Tensor) -> str:
     return "k" if operand.dtype == DType.E2M1 or is_k_major(operand, tensor) else operand.box[0]
 
 
-def _check_architecture(product: Product, family: str) -> None:
-    if family == "sm100":
-        return
+def _refuse_architecture(product: Product, family: str) -> None:
     four = [name for name, factor in (("a", product.a), ("b", product.b)) if factor.dtype == DType.E2M1]
     what = f"{' and '.join(four)}: 4-bit numbers" if four else "sfa, sfb: scales that the tensor core applies"
     raise UnsupportedArchitecture(
-        f"{what} are multiplied on sm100 only, this is {family}; run it there, or on a GPU without such tensor cores "
-        "multiply what cast_back_from_fp4 and cast_back_from_fp8 give with bf16_gemm_nt"
+        f"{what} are multiplied on {' and '.join(SCALING)} only, this is {family}; run it there, or on a GPU without "
+        "such tensor cores multiply what cast_back_from_fp4 and cast_back_from_fp8 give with bf16_gemm_nt"
     )

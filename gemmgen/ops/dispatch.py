@@ -17,7 +17,8 @@ from gemmgen.ops.kernels import Kernel, kernel_of
 from gemmgen.ops.launch import Launch, Prepared, Slots, metadata, relaunch, row_major
 from gemmgen.ops.memory import check_layouts, check_no_gradient, check_overlap, span
 from gemmgen.ops.problem import Tensors, check_problem
-from gemmgen.runtime.arguments import Encoder, Problem, TensorView, grid_size
+from gemmgen.ops.workspace import allocate
+from gemmgen.runtime.arguments import Encoder, Problem, TensorView, grid_size, workspace_bytes
 from gemmgen.runtime.kernel_text import Target
 from gemmgen.runtime.targets import current_target
 
@@ -78,12 +79,27 @@ class Dispatcher:
         else:
             self._simulate(slots, sizes, scalars)
 
+    def ready(self, slots: Slots) -> None:
+        """All that a call does before its launch: refusals, the choice of a kernel, compiling and loading it."""
+        if slots[self._at].is_cuda and metadata(slots) in self.prepared:
+            return
+        sizes, tensors = self.check(slots), self._named(slots)
+        if tensors[self.output].numel() == 0:
+            return
+        check_overlap(self.output, tensors, self._read_first())
+        if not tensors[self.output].is_cuda:
+            self._ready(tensors, sizes, current_target(tensors[self.output].device))
+        else:
+            self.prepare(slots, sizes)
+
     def prepare(self, slots: Slots, sizes: Mapping[str, int]) -> Prepared:
         """The launch for calls with this metadata, loaded and remembered; ``slots`` have been checked."""
         tensors = self._named(slots)
         target: Target = current_target(tensors[self.output].device)
         kernel, used, choice = self._ready(tensors, sizes, target)
-        problem = self._problem(kernel, sizes, used, target, (0.0,) * len(self.scalars))
+        workspace = workspace_bytes(kernel.plan, sizes)
+        scalars = (0.0,) * len(self.scalars)
+        problem = self._problem(sizes, used, target, scalars, dict.fromkeys(workspace, 0))
         prepared = Prepared(
             launch=Launch(
                 kernel=kernel,
@@ -92,12 +108,13 @@ class Dispatcher:
                 grid=(grid_size(kernel.plan, sizes, target.sms), 1, 1),
                 programmatic=kernel.plan.programmatic_launch,
             ),
-            build=block_builder(kernel.plan, self.names, self.scalars, problem, encoder(target)),
+            build=block_builder(kernel.plan, (*self.names, *workspace), self.scalars, problem, encoder(target)),
             output=self._at,
             output_bytes=span(slots[self._at]),
             input_bytes=tuple((at, span(each)) for at, each in enumerate(slots) if at != self._at),
             copied=tuple(self.names.index(name) for name in sorted(choice.copied)),
             check_overlap=lambda slots: check_overlap(self.output, self._named(slots), self._read_first()),
+            workspace=workspace,
         )
         if len(self.prepared) >= PREPARED_LIMIT:
             self.prepared.clear()
@@ -122,18 +139,26 @@ class Dispatcher:
         return kernel, tensors, choice
 
     def _problem(
-        self, kernel: Kernel, sizes: Mapping[str, int], tensors: Tensors, target: Target, scalars: tuple[float, ...]
+        self,
+        sizes: Mapping[str, int],
+        tensors: Tensors,
+        target: Target,
+        scalars: tuple[float, ...],
+        workspace: Mapping[str, int],
     ) -> Problem:
         views = {
             name: TensorView(target.address(tensor, name), tuple(tensor.shape), tensor.stride())
             for name, tensor in tensors.items()
         }
-        return Problem(sizes, views, dict(zip(self.scalars, scalars, strict=True)))
+        return Problem(sizes, views, dict(zip(self.scalars, scalars, strict=True)), workspace)
 
     def _simulate(self, slots: Slots, sizes: Mapping[str, int], scalars: tuple[float, ...]) -> None:
         target: Target = current_target(slots[self._at].device)
         kernel, tensors, _ = self._ready(self._named(slots), sizes, target)
-        params = whole_block(kernel.plan, self._problem(kernel, sizes, tensors, target, scalars), encoder(target))
+        room = allocate(workspace_bytes(kernel.plan, sizes), slots[self._at].device)
+        workspace = {name: target.address(each, name) for name, each in room.items()}
+        problem = self._problem(sizes, tensors, target, scalars, workspace)
+        params = whole_block(kernel.plan, problem, encoder(target))
         grid = (grid_size(kernel.plan, sizes, target.sms), 1, 1)
         target.launch(target.load(kernel.text), grid, params, 0, kernel.plan.programmatic_launch)
 

@@ -6,13 +6,14 @@ Knows addresses and sizes only; everything about the call was checked when it wa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from gemmgen.ops.block import Block
 from gemmgen.ops.kernels import Kernel
+from gemmgen.ops.workspace import allocate
 from gemmgen.runtime.kernel_text import Grid
 
 Slots = tuple[torch.Tensor, ...]
@@ -39,7 +40,7 @@ class Prepared:
     """A launch with everything decided but addresses and scalars.
 
     ``input_bytes`` are the index and the span of every input; ``copied`` are inputs that the kernel reads from a
-    row-major copy; ``check_overlap`` judges exactly once spans meet.
+    row-major copy; ``check_overlap`` judges exactly once spans meet; ``workspace`` is allocated for each launch.
     """
 
     launch: Launch
@@ -49,6 +50,7 @@ class Prepared:
     input_bytes: tuple[tuple[int, int], ...]
     copied: tuple[int, ...]
     check_overlap: Callable[[Slots], None]
+    workspace: Mapping[str, int] = field(default_factory=dict)
 
     def __call__(self, slots: Slots, scalars: tuple[float, ...] = ()) -> None:
         self.at(slots, [tensor.data_ptr() for tensor in slots], scalars)
@@ -65,6 +67,9 @@ class Prepared:
             copies = [(at, row_major(slots[at])) for at in self.copied]  # alive until the launch
             for at, copy in copies:
                 addresses[at] = copy.data_ptr()
+        if self.workspace:
+            room = allocate(self.workspace, slots[self.output].device)  # likewise
+            addresses = [*addresses, *(each.data_ptr() for each in room.values())]
         self.launch(self.build(addresses, scalars))
 
 

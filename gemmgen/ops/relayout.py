@@ -5,6 +5,7 @@ Knows layout specs and dispatchers; which operand needs which of them is the ope
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -39,9 +40,32 @@ def pack_ue8m0(sf: torch.Tensor, m: int, rows: int, arch: Arch) -> torch.Tensor:
 
 def moved(spec: LayoutSpec, source: torch.Tensor, m: int | None = None) -> torch.Tensor:
     """The destination of a layout kernel, allocated and written."""
-    destination = empty_destination(spec, source, m)
-    _mover(spec)((source, destination))
-    return destination
+    move = Move(spec, source, empty_destination(spec, source, m))
+    move.launch()
+    return move.destination
+
+
+@dataclass(frozen=True)
+class Move:
+    """A layout kernel that has not run yet: its destination is allocated and holds nothing."""
+
+    spec: LayoutSpec
+    source: torch.Tensor
+    destination: torch.Tensor
+
+    def check(self) -> None:
+        """Refuse what the kernel cannot do, and load it."""
+        _mover(self.spec).ready((self.source, self.destination))
+
+    def launch(self) -> None:
+        """Run it on the current stream."""
+        _mover(self.spec)((self.source, self.destination))
+
+
+def put_off(later: list[Move], spec: LayoutSpec, source: torch.Tensor, m: int | None = None) -> torch.Tensor:
+    """The destination of a layout kernel that is added to those to be launched once all else has been checked."""
+    later.append(Move(spec, source, empty_destination(spec, source, m)))
+    return later[-1].destination
 
 
 def empty_destination(spec: LayoutSpec, source: torch.Tensor, m: int | None = None) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Calls of block-scaled products on sm100: unpacks arguments and takes the way around torch's dispatcher if it may.
+"""Calls of block-scaled products: unpacks arguments and takes the way around torch's dispatcher if it may.
 
 Knows argument conventions; what fits together is judged in ``dense_block_scaled``.
 """
@@ -42,7 +42,7 @@ def ue8m0(
     for name, sf in (("sfa", sfa), ("sfb", sfb)):
         if keeps_fp32 and sf.dtype == torch.float32:
             raise ValueError(
-                f"disable_ue8m0_cast: is True and {name} is torch.float32, but the tensor cores of sm100 multiply by "
+                f"disable_ue8m0_cast: is True and {name} is torch.float32, but these tensor cores multiply by "
                 "powers of two only; leave it out and pass powers of two; requantise_to_ue8m0 makes them"
             )
     recipe = granularity(*recipes) or default_granularity(sfa, sfb, blocked_a or blocked_b)

@@ -1,4 +1,4 @@
-"""Block scales as callers have them, for datacenter Blackwell: what is accepted, and the words that kernels read.
+"""Block scales as callers have them, for tensor cores that scale: what is accepted, and the words that kernels read.
 
 Judges types, shapes and the stated granularity; nothing is guessed from a shape but whether B has a scale per row.
 """
@@ -11,9 +11,12 @@ from typing import NamedTuple
 
 import torch
 
+from gemmgen import catalog
+from gemmgen.ir import Arch, DType
 from gemmgen.ops.problem import require
 from gemmgen.ops.quantise import align, ceil_div, check_ue8m0, transform_sf_into_required_layout
-from gemmgen.ops.quantise.layout import ATOM_COLUMNS, ATOM_ROWS
+from gemmgen.ops.quantise.layout import ATOM_COLUMNS, ATOM_ROWS, lies_mn_major
+from gemmgen.ops.relayout import Move, put_off
 
 Gran = tuple[int, int]
 """Rows and elements of k that share a scale."""
@@ -63,16 +66,23 @@ class Scales(NamedTuple):
         for found, size in zip(sf.shape, wanted, strict=True):
             require(found == size, lambda: self._shape_message(sf, wanted))
 
-    def words(self, sf: torch.Tensor, mn: int, k: int) -> torch.Tensor:
+    def words(self, sf: torch.Tensor, mn: int, k: int, arch: Arch, later: list[Move]) -> torch.Tensor:
         """int32 [mn, words] contiguous along mn, four scales each: the scales themselves when they lie so already.
 
-        Anything else costs small kernels. An fp32 scale that is no power of two is refused where looking at it waits
-        for nothing or was asked for (``CHECK_VARIABLE``); elsewhere it becomes NaN, and so does what it multiplies.
+        fp32 scales (copied first if they are contiguous along mn) and words that lie row by row cost one layout kernel,
+        which is left for ``later``; bytes cost a few small ones. An fp32 scale that is no power of two is refused where
+        looking at it waits for nothing or was asked for (``CHECK_VARIABLE``); elsewhere it becomes NaN, and so does
+        what it multiplies.
         """
         if sf.dtype == torch.float32 and looks_at_content(sf.device):
             check_ue8m0(sf, self.name)
+        if sf.dtype == torch.float32:
+            rows = sf if sf.stride(1) == 1 or sf.shape[1] == 1 else sf.contiguous()
+            return put_off(later, catalog.pack_ue8m0(arch, self.gran[0]), rows, mn)
+        if sf.dtype == torch.int32 and self.gran[0] == 1 and sf.stride(1) == 1 and not lies_mn_major(sf):
+            return put_off(later, catalog.to_m_major(arch, DType.UE8M0X4), sf)
         plain = sf.reshape(-1) if self.blocked else sf
-        return transform_sf_into_required_layout(plain, mn, k, self.gran, arch="sm100")
+        return transform_sf_into_required_layout(plain, mn, k, self.gran, arch=arch)
 
     def _check_type(self, sf: torch.Tensor) -> None:
         if sf.layout != torch.strided:
@@ -140,8 +150,8 @@ def _checked(name: str, found: tuple[int, int, int, int]) -> tuple[int, int, int
     for rows, k in (found[:2], found[2:]):
         if rows not in ROW_GRANS or k not in K_GRANS:
             raise ValueError(
-                f"{name}: says one scale per {rows} x {k} elements; sm100 takes {' or '.join(map(str, ROW_GRANS))} "
-                f"rows and {' or '.join(map(str, K_GRANS))} elements of k"
+                f"{name}: says one scale per {rows} x {k} elements; sm100 and sm120 take "
+                f"{' or '.join(map(str, ROW_GRANS))} rows and {' or '.join(map(str, K_GRANS))} elements of k"
             )
     return found
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from gemmgen import catalog
-from gemmgen.catalog import FP8, FP8_FP4, LAYOUTS, MXFP4, NVFP4, PairShape, Product, Shape
+from gemmgen.catalog import FP8, FP8_FP4, LAYOUTS, MXFP4, NVFP4, PairShape, Product, Shape, WarpShape
 from gemmgen.ir import Arch, DType, KernelSpec
-from gemmgen.ops import choice_sm100
+from gemmgen.ops import choice_sm100, choice_sm120
 from gemmgen.ops.choice import choose
 from gemmgen.runtime.errors import UnsupportedArchitecture
 
@@ -17,10 +17,11 @@ PRODUCTS = {
     "mxfp4_gemm_nt": MXFP4,
     "nvfp4_gemm_nt": NVFP4,
 }
-"""Operators with scales, and the factors that they multiply on sm100 when nothing else is said."""
+"""Operators with scales, and the factors that tensor cores multiply and scale when nothing else is said."""
 BF16_OPERATORS = tuple(f"bf16_gemm_{layout}" for layout in LAYOUTS)
 OPERATORS = (*PRODUCTS, *BF16_OPERATORS)
 SM90_OPERATORS = ("fp8_gemm_nt", *BF16_OPERATORS)
+SCALES_PER_WORD = 4
 
 
 def spec_for(
@@ -40,15 +41,17 @@ def spec_for(
 ) -> KernelSpec:
     """The spec for a problem of these extents on a GPU with ``sms`` multiprocessors.
 
-    ``sfa_major`` and ``sfb_columns`` are choices of sm90; ``product`` is sm100's: other factors of the operator.
+    ``sfa_major`` and ``sfb_columns`` are choices of sm90; ``product`` is one of sm100 and sm120: other factors of the
+    operator. On sm120 factors with scales are k-contiguous in every layout: what lies otherwise is turned first.
     """
     if operator not in OPERATORS:
         raise ValueError(f"operator: {operator!r} is unknown; use one of {', '.join(OPERATORS)}")
-    archs = (Arch.SM90, Arch.SM100) if operator in SM90_OPERATORS else (Arch.SM100,)
+    archs = (Arch.SM90, Arch.SM100, Arch.SM120) if operator in SM90_OPERATORS else (Arch.SM100, Arch.SM120)
     if arch not in archs:
         raise UnsupportedArchitecture(f"{operator}: there is no kernel for {arch}; it runs on {' and '.join(archs)}")
-    if arch == Arch.SM100 and operator in PRODUCTS:
-        return _scaled(product or PRODUCTS[operator], m, n, k, sms, d, residual, direct_store)
+    if arch != Arch.SM90 and operator in PRODUCTS:
+        scaled = _scaled if arch == Arch.SM100 else _scaled_by_warps
+        return scaled(product or PRODUCTS[operator], m, n, k, sms, d, residual, direct_store)
     if operator == "fp8_gemm_nt":
         choices = (d, residual, sfa_major, sfb_columns, direct_store)
         return _fp8(choose(catalog.fp8_shapes(*choices), m, n, k, sms, promoted=True), *choices)
@@ -57,6 +60,9 @@ def spec_for(
         pairs = catalog.bf16_shapes_sm100(layout, d, residual, direct_store)
         pair = choice_sm100.choose(pairs, m, n, 2 * k, sms, scaled=False)
         return _bf16_sm100(layout, pair, d, residual, direct_store)
+    if arch == Arch.SM120:
+        tiles = catalog.bf16_shapes_sm120(layout, d, residual, direct_store)
+        return _bf16_sm120(layout, choice_sm120.choose(tiles, m, n, 2 * k, sms), d, residual, direct_store)
     shapes = catalog.bf16_shapes(layout, d, residual, direct_store)
     return _bf16(layout, choose(shapes, m, n, 2 * k, sms), d, residual, direct_store)
 
@@ -67,6 +73,17 @@ def _scaled(
     shapes = catalog.scaled_shapes_sm100(product, d, residual, direct_store)
     shape = choice_sm100.choose(shapes, m, n, k // 2 if product.packed else k, sms, scaled=True)
     return _scaled_sm100(product, shape, d, residual, direct_store)
+
+
+def _scaled_by_warps(
+    product: Product, m: int, n: int, k: int, sms: int, d: DType, residual: bool, direct_store: bool
+) -> KernelSpec:
+    turned = product.lying("nt")
+    shapes = catalog.scaled_shapes_sm120(turned, d, residual, direct_store)
+    per_byte = 2 if turned.a.dtype == turned.b.dtype == DType.E2M1 else 1
+    word = SCALES_PER_WORD * max(turned.a.block, turned.b.block) // per_byte
+    shape = choice_sm120.choose(shapes, m, n, k // per_byte, sms, word)
+    return _scaled_sm120(turned, shape, d, residual, direct_store)
 
 
 @cache
@@ -87,3 +104,13 @@ def _bf16_sm100(layout: str, shape: PairShape, d: DType, residual: bool, direct_
 @cache
 def _scaled_sm100(product: Product, shape: PairShape, d: DType, residual: bool, direct_store: bool) -> KernelSpec:
     return catalog.scaled_gemm_sm100(product, shape, d, residual, direct_store)
+
+
+@cache
+def _bf16_sm120(layout: str, shape: WarpShape, d: DType, residual: bool, direct_store: bool) -> KernelSpec:
+    return catalog.bf16_gemm_sm120(layout, shape, d, residual, direct_store)
+
+
+@cache
+def _scaled_sm120(product: Product, shape: WarpShape, d: DType, residual: bool, direct_store: bool) -> KernelSpec:
+    return catalog.scaled_gemm_sm120(product, shape, d, residual, direct_store)

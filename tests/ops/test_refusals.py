@@ -232,10 +232,11 @@ def test_tensors_on_several_devices() -> None:
 
 def test_architecture_without_a_kernel() -> None:
     with (
-        gemmgen.simulate("sm120"),
-        pytest.raises(UnsupportedArchitecture, match=r"^fp8_gemm_nt: there is no kernel for sm120; it runs on sm90"),
+        gemmgen.simulate("sm90"),
+        pytest.raises(UnsupportedArchitecture, match=r"^a and b: 4-bit numbers are multiplied on sm100 and sm120 only"),
     ):
-        ops.fp8_gemm_nt(*GOOD.pairs)
+        codes, sf = torch.zeros(16, 64, dtype=torch.int8), torch.ones(16, 4)
+        ops.mxfp4_gemm_nt((codes, sf), (codes, sf))
 
 
 def test_cpu_tensors_outside_of_simulate() -> None:

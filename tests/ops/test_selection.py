@@ -73,7 +73,5 @@ def test_the_rule_counts_multiprocessors() -> None:
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(ValueError, match="operator: 'fp8_gemm' is unknown; use one of fp8_gemm_nt"):
         spec_for("fp8_gemm", 1, 8, 128, 132)
-    with pytest.raises(
-        UnsupportedArchitecture, match="bf16_gemm_nt: there is no kernel for sm120; it runs on sm90 and"
-    ):
-        spec_for("bf16_gemm_nt", 1, 8, 128, 132, arch="sm120")
+    with pytest.raises(UnsupportedArchitecture, match="bf16_gemm_nt: there is no kernel for sm75; it runs on sm90 and"):
+        spec_for("bf16_gemm_nt", 1, 8, 128, 132, arch="sm75")

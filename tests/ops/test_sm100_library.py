@@ -108,9 +108,11 @@ def test_the_device_decides_the_architecture(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch.cuda, "get_device_capability", capabilities.__getitem__)
     architecture._family.cache_clear()
     try:
-        assert [architecture._is_sm100(index) for index in range(5)] == [False, True, True, False, False]
-        assert architecture._is_sm100(-1), "what is simulated, for CPU tensors"
+        found = [architecture.family_at(index) for index in range(5)]
+        assert found == ["sm90", "sm100", "sm100", None, "sm120"]
+        assert architecture.family_at(-1) == "sm100", "what is simulated, for CPU tensors"
+        assert architecture.scales_blocks(torch.empty(1)) and not architecture.scales_blocks(None)
         with gemmgen.simulate("sm90"):
-            assert not architecture._is_sm100(-1)
+            assert not architecture.scales_blocks(torch.empty(1))
     finally:
         architecture._family.cache_clear()

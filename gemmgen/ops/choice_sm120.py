@@ -1,0 +1,58 @@
+"""Which tile serves a problem on workstation Blackwell: arithmetic alone, as no such device was there to measure on.
+
+A K block of 128 bytes costs a CTA the longest of three: its products, ``rows * columns / PRODUCTS`` cycles whatever the
+type (half the bytes are multiplied twice as fast); its copies, at ``COPIES`` bytes a cycle a line of 128 bytes for each
+row and column that there is; and ``TURN`` cycles. CTAs that share an SM share both. A tile costs ``TILE`` cycles more.
+Where CTAs share the K blocks of a tile, each has its share, in whole words of scales, and ``SPLIT`` cycles and the
+way of the sums to memory and back come on top. Multiplied by waves, and never below what device memory needs for the
+factors and the output, the cheapest shape wins; among equals the one listed first. Shares whose sums would take more
+than ``WORKSPACE`` bytes are no choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemmgen.catalog import WarpShape
+
+PRODUCTS = 8
+"""Products of 128 bytes of k that an SM finishes in a cycle: 1024 of 8 bits."""
+COPIES = 16
+"""Bytes a cycle from L2 into one SM."""
+TURN = 300
+"""Cycles of the shortest turn of the ring."""
+MEMORY = 700
+"""Bytes a cycle from device memory, all SMs together."""
+TILE = 1500
+"""Cycles to fill the ring and to store a tile."""
+SPLIT = 1500
+"""Cycles until the last of the CTAs that share a tile knows that it is."""
+WORKSPACE = 32 << 20
+
+
+def workspace(shape: WarpShape, m: int, n: int) -> int:
+    """Bytes of the sums of CTAs that share tiles."""
+    if shape.splits == 1:
+        return 0
+    return -(-m // shape.m) * -(-n // shape.n) * shape.splits * shape.m * shape.n * 4
+
+
+def cost(shape: WarpShape, m: int, n: int, k_bytes: int, sms: int, word_bytes: int = 128) -> float:
+    """Cycles a problem takes with this tile; ``word_bytes`` of k have their scales in one word."""
+    units = -(-m // shape.m) * -(-n // shape.n) * shape.splits
+    waves = -(-units // (sms * shape.ctas_per_sm))
+    words = -(-k_bytes // word_bytes)
+    share = min(k_bytes, -(-words // shape.splits) * word_bytes)
+    lines = min(shape.m, m) + min(shape.n, n)
+    block = max(shape.m * shape.n / PRODUCTS, lines * 128 / COPIES, TURN) * shape.ctas_per_sm
+    tile = -(-share // 128) * block + TILE
+    if shape.splits > 1:
+        tile += SPLIT + (1 + shape.splits) * shape.m * shape.n * 4 / COPIES
+    factors = (m + n) * k_bytes + 2 * m * n
+    return max(waves * tile, factors / MEMORY)
+
+
+def choose(shapes: Sequence[WarpShape], m: int, n: int, k_bytes: int, sms: int, word_bytes: int = 128) -> WarpShape:
+    """The shape that costs least; ``k_bytes`` is k in bytes of A."""
+    allowed = [shape for shape in shapes if workspace(shape, m, n) <= WORKSPACE]
+    return min(allowed, key=lambda shape: cost(shape, m, n, k_bytes, sms, word_bytes))
