@@ -56,13 +56,13 @@ def _fp8() -> Operator:
         summary="d[M, N] = (a * sfa) @ (b * sfb)^T (+ c) in e4m3, summed in fp32 with a scale every 128 (or 32) of K.",
         parameters={
             "a": "sm90: pair of e4m3 data [M, K], K contiguous, and fp32 scales [M, ceil(K/128)], either order in "
-            "memory; sm100: as fp8_fp4_gemm_nt.",
+            "memory; sm100 and sm120: as fp8_fp4_gemm_nt.",
             "b": "sm90: pair of e4m3 data [N, K], K contiguous, fp32 scales [ceil(N/128), ceil(K/128)] or "
-            "[N, ceil(K/128)]; sm100: as fp8_fp4_gemm_nt.",
-            "recipe": "(1, 128, 128) or (1, 1, 128): confirms what the shape of b's scales says; sm100 also takes 32s.",
-            "recipe_a": "(1, 128), together with recipe_b, instead of recipe; sm100 also takes 32.",
-            "recipe_b": "(128, 128) or (1, 128), together with recipe_a, instead of recipe; sm100 also takes 32.",
-            "disable_ue8m0_cast": "sm90 uses fp32 scales exactly as they are; sm100 refuses it with fp32 scales.",
+            "[N, ceil(K/128)]; sm100 and sm120: as fp8_fp4_gemm_nt.",
+            "recipe": "(1, 128, 128) or (1, 1, 128): confirms what the shape of b's scales says; others also take 32s.",
+            "recipe_a": "(1, 128), with recipe_b, instead of recipe; sm100 and sm120 also take 32.",
+            "recipe_b": "(128, 128) or (1, 128), with recipe_a, instead of recipe; sm100 and sm120 also take 32.",
+            "disable_ue8m0_cast": "sm90 uses fp32 scales exactly as they are; others refuse it with fp32 scales.",
             **_OUTPUT,
         },
     )
@@ -93,13 +93,13 @@ _RECIPES = {
     "recipe": "(rows a scale of a, of b, elements of K a scale of both), as fp8_fp4_gemm_nt.",
     "recipe_a": "(rows, elements of K) a scale of a, together with recipe_b, instead of recipe.",
     "recipe_b": "(rows, elements of K) a scale of b, together with recipe_a, instead of recipe.",
-    "disable_ue8m0_cast": "accepted for compatibility; refused with fp32 scales on sm100.",
+    "disable_ue8m0_cast": "accepted for compatibility; refused with fp32 scales on sm100 and sm120.",
 }
 
 
 def _fp8_fp4(layout: str) -> Operator:
     a, b, product = _given(layout)
-    data = "float8_e4m3fn, or 4-bit int8 with two along K a byte and K contiguous"
+    data = "float8_e4m3fn, or 4-bit int8 with two neighbours along the contiguous dimension a byte"
     scales = (
         "UE8M0 scales a row (or 128) and 32 or 128 of K: int32 words of four, fp32 powers of two, float8_e8m0fnu, or "
         "Blocked128x4"

@@ -1,4 +1,4 @@
-"""The operators of datacenter Blackwell as users call them: mixed FP8 and FP4, MXFP4 and NVFP4.
+"""The operators of tensor cores that scale blocks, as users call them: mixed FP8 and FP4, MXFP4 and NVFP4.
 
 Checks Python-level arguments; everything about tensors and scales is checked further in.
 """
@@ -32,13 +32,14 @@ def fp8_fp4_gemm_nt(
 ) -> torch.Tensor:
     """``d[m, n] = (a * sfa) . (b * sfb)^T (+ c)`` for ``a`` [m, k] and ``b`` [n, k], each e4m3 or e2m1, summed in fp32.
 
-    a, b: pair of data and scales. Data is ``float8_e4m3fn`` in either layout, or 4-bit: ``int8`` [rows, k/2] (or
-        ``float4_e2m1fn_x2``), k contiguous, the element of even index in the low half of a byte; beside an 8-bit factor
-        k must then be a multiple of 128.
+    a, b: pair of data and scales. Data is ``float8_e4m3fn`` or 4-bit, contiguous along k or along rows. 4-bit data is
+        ``int8`` (or ``float4_e2m1fn_x2``), two neighbours along the contiguous dimension in a byte, the one of even
+        index in the low half: [rows, k/2], or [rows/2, k] with strides (1, ..); beside an 8-bit factor k must be a
+        multiple of 128. 4-bit data along rows, on sm120 8-bit too, is turned to lie along k by one kernel more.
         Scales are powers of two, one per row or 128 rows and per 32 or 128 of k: ``int32`` [rows, ceil(k/gran/4)], four
-        UE8M0 bytes a word, contiguous along rows with columns 16 bytes apart, are read as they lie. fp32,
-        ``float8_e8m0fnu``, ``Blocked128x4(scales)`` and words that lie otherwise are brought to that form first, by
-        ``transform_sf_into_required_layout``, a few small kernels more.
+        UE8M0 bytes a word, contiguous along rows with columns 16 bytes apart, are read as they lie. fp32 and words that
+        lie row by row are brought to that form first, by one kernel more; ``float8_e8m0fnu``, ``Blocked128x4(scales)``
+        and words that lie otherwise by a few small ones, as ``transform_sf_into_required_layout`` does.
         fp32 scales must be powers of two and are never rounded, as the data was quantised with them. Others are refused
         on the CPU; on a GPU, where a look at them would wait for it, they count as NaN and so do the rows or columns of
         d that they belong to. ``GEMMGEN_CHECK_SCALES=1`` refuses there too; ``requantise_to_ue8m0`` is the way out.
@@ -76,7 +77,7 @@ def fp8_fp4_gemm_nn(
     *,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """:func:`fp8_fp4_gemm_nt` for ``b`` given as [k, n] and its scales likewise; 4-bit data is k-contiguous."""
+    """:func:`fp8_fp4_gemm_nt` for ``b`` given as [k, n] and its scales likewise; 4-bit data as there."""
     b = transposed_pair("b", b)
     recipes = recipe, recipe_a, recipe_b
     return fp8_fp4_gemm_nt(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, out_dtype=out_dtype)
@@ -95,7 +96,7 @@ def fp8_fp4_gemm_tn(
     *,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """:func:`fp8_fp4_gemm_nt` for ``a`` as [k, m] and ``b`` as [k, n], scales likewise; 4-bit data is k-contiguous."""
+    """:func:`fp8_fp4_gemm_nt` for ``a`` as [k, m] and ``b`` as [k, n], scales likewise; 4-bit data as there."""
     a, b = transposed_pair("a", a), transposed_pair("b", b)
     recipes = recipe, recipe_a, recipe_b
     return fp8_fp4_gemm_nt(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, out_dtype=out_dtype)
@@ -114,7 +115,7 @@ def fp8_fp4_gemm_tt(
     *,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """:func:`fp8_fp4_gemm_nt` for ``a`` given as [k, m] and its scales likewise; 4-bit data is k-contiguous."""
+    """:func:`fp8_fp4_gemm_nt` for ``a`` given as [k, m] and its scales likewise; 4-bit data as there."""
     a = transposed_pair("a", a)
     recipes = recipe, recipe_a, recipe_b
     return fp8_fp4_gemm_nt(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, out_dtype=out_dtype)

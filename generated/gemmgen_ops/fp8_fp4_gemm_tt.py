@@ -26,8 +26,9 @@ def fp8_fp4_gemm_tt(
     """d[M, N] = (a * sfa)^T @ (b * sfb)^T (+ c), each factor e4m3 or e2m1 with block scales, summed in fp32.
 
     Arguments:
-        a: pair of data [K, M]: float8_e4m3fn, or 4-bit int8 with two along K a byte and K contiguous; and UE8M0 scales
-            a row (or 128) and 32 or 128 of K: int32 words of four, fp32 powers of two, float8_e8m0fnu, or Blocked128x4.
+        a: pair of data [K, M]: float8_e4m3fn, or 4-bit int8 with two neighbours along the contiguous dimension a byte;
+            and UE8M0 scales a row (or 128) and 32 or 128 of K: int32 words of four, fp32 powers of two, float8_e8m0fnu,
+            or Blocked128x4.
         b: pair of data [N, K] and scales, likewise.
         d: bf16 or fp32 [M, N] to write to, rows contiguous, any pitch; allocated when left out, returned either way.
         c: of d's shape and type, added in fp32 before the result is rounded; may be d itself.
@@ -35,7 +36,7 @@ def fp8_fp4_gemm_tt(
         recipe_a: (rows, elements of K) a scale of a, together with recipe_b, instead of recipe.
         recipe_b: (rows, elements of K) a scale of b, together with recipe_a, instead of recipe.
         compiled_dims: accepted for compatibility and checked; extents are run-time values.
-        disable_ue8m0_cast: accepted for compatibility; refused with fp32 scales on sm100.
+        disable_ue8m0_cast: accepted for compatibility; refused with fp32 scales on sm100 and sm120.
         out_dtype: type of a d that is allocated: c's when there is a c, else bf16.
 
     M, N and K may be any size: M or N of 0 launches nothing, K of 0 gives c or zeros.

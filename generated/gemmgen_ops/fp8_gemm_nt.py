@@ -26,17 +26,17 @@ def fp8_gemm_nt(
     """d[M, N] = (a * sfa) @ (b * sfb)^T (+ c) in e4m3, summed in fp32 with a scale every 128 (or 32) of K.
 
     Arguments:
-        a: sm90: pair of e4m3 data [M, K], K contiguous, and fp32 scales [M, ceil(K/128)], either order in memory;
-            sm100: as fp8_fp4_gemm_nt.
+        a: sm90: pair of e4m3 data [M, K], K contiguous, and fp32 scales [M, ceil(K/128)], either order in memory; sm100
+            and sm120: as fp8_fp4_gemm_nt.
         b: sm90: pair of e4m3 data [N, K], K contiguous, fp32 scales [ceil(N/128), ceil(K/128)] or [N, ceil(K/128)];
-            sm100: as fp8_fp4_gemm_nt.
+            sm100 and sm120: as fp8_fp4_gemm_nt.
         d: bf16 or fp32 [M, N] to write to, rows contiguous, any pitch; allocated when left out, returned either way.
         c: of d's shape and type, added in fp32 before the result is rounded; may be d itself.
-        recipe: (1, 128, 128) or (1, 1, 128): confirms what the shape of b's scales says; sm100 also takes 32s.
-        recipe_a: (1, 128), together with recipe_b, instead of recipe; sm100 also takes 32.
-        recipe_b: (128, 128) or (1, 128), together with recipe_a, instead of recipe; sm100 also takes 32.
+        recipe: (1, 128, 128) or (1, 1, 128): confirms what the shape of b's scales says; others also take 32s.
+        recipe_a: (1, 128), with recipe_b, instead of recipe; sm100 and sm120 also take 32.
+        recipe_b: (128, 128) or (1, 128), with recipe_a, instead of recipe; sm100 and sm120 also take 32.
         compiled_dims: accepted for compatibility and checked; extents are run-time values.
-        disable_ue8m0_cast: sm90 uses fp32 scales exactly as they are; sm100 refuses it with fp32 scales.
+        disable_ue8m0_cast: sm90 uses fp32 scales exactly as they are; others refuse it with fp32 scales.
         out_dtype: type of a d that is allocated: c's when there is a c, else bf16.
 
     M, N and K may be any size: M or N of 0 launches nothing, K of 0 gives c or zeros.

@@ -34,7 +34,7 @@ def fp8_gemm_tt(
         recipe_a: (rows, elements of K) a scale of a, together with recipe_b, instead of recipe.
         recipe_b: (rows, elements of K) a scale of b, together with recipe_a, instead of recipe.
         compiled_dims: accepted for compatibility and checked; extents are run-time values.
-        disable_ue8m0_cast: accepted for compatibility; refused with fp32 scales on sm100.
+        disable_ue8m0_cast: accepted for compatibility; refused with fp32 scales on sm100 and sm120.
         out_dtype: type of a d that is allocated: c's when there is a c, else bf16.
 
     M, N and K may be any size: M or N of 0 launches nothing, K of 0 gives c or zeros.
