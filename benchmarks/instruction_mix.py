@@ -3,8 +3,9 @@
     python benchmarks/instruction_mix.py [--check]
 
 No GPU is used: cubins are compiled and disassembled. A loop is the smallest one that holds all products of a K block;
-instructions that run only every few K blocks count whole. DeepGEMM's figures (main, commit 54e2261, compiled by nvcc
-13.0, its host code's own configurations) count a K block's average, so they are a little lower for the same code.
+instructions that run only every few K blocks count whole; NOP, which fills the issue slots between products, does not
+count. DeepGEMM's figures (main, commit 54e2261, for sm120 nv_dev, commit a6b593d; compiled by nvcc 13.0, its host code's
+own configurations) count a K block's average, so they are a little lower for the same code.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from pathlib import Path
 
 from gemmgen import catalog
 from gemmgen.backends import emit
-from gemmgen.catalog import dense, dense_sm100
+from gemmgen.catalog import dense, dense_sm100, dense_sm120
 from gemmgen.commands.sass import disassemble
 from gemmgen.ir import DType, KernelSpec
 from gemmgen.runtime.nvrtc import compile_cubin
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "instruction_mix.md"
-PRODUCTS = ("QGMMA", "HGMMA", "UTCQMMA", "UTCHMMA", "UTCOMMA", "UTCMXQMMA")
+PRODUCTS = ("QGMMA", "HGMMA", "UTCQMMA", "UTCHMMA", "UTCOMMA", "UTCMXQMMA", "HMMA", "QMMA", "OMMA")
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,5}\*/\s+(?:@!?\S+\s+)?(.*?)\s*;")
 LABEL = re.compile(r"^\s*\.(L_x_\d+):")
 BRANCH = re.compile(r"^BRA.*\.(L_x_\d+)")
@@ -61,6 +62,45 @@ PAIRS: list[tuple[str, KernelSpec, Peer]] = [
         dense_sm100.bf16_gemm("nt", dense_sm100.PairShape(224, ctas=2)),
         Peer("256x224", 4, 42.0),
     ),
+    (
+        "sm120 FP8, scales per 128",
+        dense_sm120.scaled_gemm_nt(
+            dense_sm100.Factor(DType.E4M3, 128),
+            dense_sm100.Factor(DType.E4M3, 128),
+            dense_sm120.WarpShape(128, 128, k_bytes=64),
+        ),
+        Peer("128x128, 64 B of k", 32, 96.0),
+    ),
+    (
+        "sm120 FP8, split-K",
+        dense_sm120.scaled_gemm_nt(
+            dense_sm100.Factor(DType.E4M3, 128),
+            dense_sm100.Factor(DType.E4M3, 128),
+            dense_sm120.WarpShape(64, 64, warps=(2, 4), splits=2),
+        ),
+        Peer("64x64", 16, 69.5),
+    ),
+    (
+        "sm120 FP4, scales per 32",
+        dense_sm120.scaled_gemm_nt(
+            dense_sm100.Factor(DType.E2M1, 32),
+            dense_sm100.Factor(DType.E2M1, 32),
+            dense_sm120.WarpShape(128, 128, k_bytes=64),
+        ),
+        Peer("128x128, 64 B of k", 32, 116.0),
+    ),
+    (
+        "sm120 FP8 x FP4",
+        dense_sm120.scaled_gemm_nt(
+            dense_sm100.Factor(DType.E4M3, 128), dense_sm100.Factor(DType.E2M1, 32), dense_sm120.WarpShape(128, 128)
+        ),
+        Peer("128x128", 64, 285.0),
+    ),
+    (
+        "sm120 BF16",
+        dense_sm120.bf16_gemm("nt", dense_sm120.WarpShape(128, 128, k_bytes=64)),
+        Peer("128x128, 64 B of k", 32, 111.0),
+    ),
 ]
 
 
@@ -81,7 +121,7 @@ def loop_of(sass: str) -> list[str]:
     if not with_products:
         raise ValueError("no loop holds a matrix product")
     start, end = min(with_products, key=lambda loop: loop[1] - loop[0])
-    return opcodes[start:end]
+    return [opcode for opcode in opcodes[start:end] if not opcode.startswith("NOP")]
 
 
 def products(opcodes: list[str]) -> int:
@@ -113,6 +153,10 @@ def text() -> str:
         "copies of both rings of",
         "scales, which run every fourth K block when a scale covers 128 of k but count whole here, and a test for the",
         "end of k before each product but the first.",
+        "",
+        "On sm120 products are as many as DeepGEMM's and other instructions fewer: an address is one sum and one",
+        "exclusive or a step, words of scales stay in registers until the next one comes, bytes past the end of k",
+        "cost scalar instructions only, and each BF16 fragment pair comes by one ldmatrix.x4.",
     ]
     return "\n".join(lines) + "\n"
 
