@@ -17,7 +17,7 @@ from gemmgen.catalog.dense_sm100 import Factor
 from gemmgen.catalog.dense_sm120 import WarpShape, bf16_gemm, e4m3_gemm_nt, scaled_gemm_nt, tf32_gemm_nt
 from gemmgen.catalog.shipped_sm100 import NVFP4
 from gemmgen.catalog.shipped_sm120 import scaled_gemm_sm120
-from gemmgen.ir import DType, KernelSpec
+from gemmgen.ir import DType, KernelSpec, OneTile
 
 BF16, F32 = DType.BF16, DType.F32
 E4M3, E5M2, E2M1 = DType.E4M3, DType.E5M2, DType.E2M1
@@ -121,13 +121,34 @@ def split_family() -> Iterator[Subject]:
 
 
 def edge_family() -> Iterator[Subject]:
-    """Nothing to add up, one element, two CTAs an SM, a loop that is unrolled."""
+    """Nothing to add up, one element, two CTAs an SM, a CTA a tile, an early launch, a loop that is unrolled."""
     fp8 = Factor(E4M3, 128)
     yield problem(bf16_gemm("nt", TINY, residual=True), 9, 24, 0)
     yield problem(bf16_gemm("nt", WarpShape(16, 16, warps=(1, 1), slots=2, splits=2)), 9, 24, 0)
     yield problem(scaled_gemm_nt(fp8, fp8, TINY, direct_store=True), 1, 1, 32)
     yield problem(bf16_gemm("nt", WarpShape(64, 64, warps=(2, 2), k_bytes=64, ctas_per_sm=2)), 72, 136, 160)
     yield problem(scaled_gemm_nt(fp8, fp8, WarpShape(16, 16, warps=(1, 1), slots=3, unroll=4)), 17, 24, 1168)
+    yield problem(bf16_gemm("nt", TINY).replace(schedule=OneTile()), 17, 24, 96, sms=3)
+    yield problem(bf16_gemm("nt", TINY).replace(programmatic_launch=True), 17, 24, 96)
+
+
+def trap_family() -> Iterator[Subject]:
+    """Bugs that others had on this chip, each with the input that showed it."""
+    fine, coarse = Factor(E4M3, 32), Factor(E4M3, 128)
+    # granularities of the two factors mixed up: in rows of scales (5), in what is kept for several K blocks (6), and
+    # by exchanging the factors (38)
+    yield problem(scaled_gemm_nt(coarse, fine, TINY_64), 16, 16, 1088)
+    yield problem(scaled_gemm_nt(fine, coarse, TINY_64), 16, 16, 1088)
+    yield problem(scaled_gemm_nt(coarse, fine, FLAT), 16, 32, 1088)
+    # C counted twice, or transposed, where the factors are exchanged (37)
+    yield problem(scaled_gemm_nt(coarse, coarse, FLAT, BF16, True), 24, 40, 160)
+    # splits that begin inside a word, and their sums under exchanged factors (39)
+    flat = WarpShape(16, 32, warps=(2, 1), slots=2, k_bytes=64, swap=True, splits=2)
+    yield problem(scaled_gemm_nt(coarse, fine, flat), 17, 41, 1632, sms=2)
+    # fp32 outputs of 17 to 32 rows stored past their end, pairs of an odd row, one column (40)
+    for m, n, d in ((25, 33, F32), (17, 1, F32), (31, 3, BF16), (1, 1, BF16)):
+        yield problem(bf16_gemm("nt", FLAT, d), m, n, 96)
+    yield problem(bf16_gemm("nt", TINY, F32, direct_store=True), 17, 1, 96)
 
 
 FAMILIES = (
@@ -139,6 +160,7 @@ FAMILIES = (
     swap_family,
     split_family,
     edge_family,
+    trap_family,
 )
 SUBJECTS = [subject for family in FAMILIES for subject in family()]
 TWO_OF_FOUR = (("early", "random"), ("late", "starve"), ("starve", "early"), ("random", "late"))
