@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 from gemmgen.backends.common import digest
 from gemmgen.backends.limits import LIMITS
 from gemmgen.backends.render import environment
-from gemmgen.ir import LayoutPlan, LayoutSpec, Operand, Param, split_axis
+from gemmgen.ir import DType, LayoutPlan, LayoutSpec, Operand, Param, split_axis
 
 WORD_BITS = 32
 STRIPS = 32
@@ -36,20 +36,26 @@ def lower(spec: LayoutSpec) -> LayoutPlan:
         name=spec.name,
         arch=spec.arch,
         spec_digest=digest(spec),
-        move="pack" if spec.packs else "transpose",
+        move=_move(spec),
         bits=cast(Literal[4, 8, 16, 32], bits),
         threads=threads,
         shared_bytes=shared,
         tile_m=lines,
         tile_k=lines * (4 if spec.packs else 1),
         tile_lines=lines,
-        lines=1 if spec.packs else elements,
+        lines=elements,
         row_repeat=rows,
         fill_pads=spec.fill_pads,
         source=spec.source,
         destination=spec.destination,
         params=_params(spec),
     )
+
+
+def _move(spec: LayoutSpec) -> Literal["transpose", "pack", "pack_bytes"]:
+    if not spec.packs:
+        return "transpose"
+    return "pack" if spec.source.dtype == DType.F32 else "pack_bytes"
 
 
 def _params(spec: LayoutSpec) -> tuple[Param, ...]:
@@ -74,7 +80,7 @@ def table(plan: LayoutPlan) -> str:
     lines = [
         f"{plan.name}: {plan.threads} threads, {plan.shared_bytes} B smem, {plan.arch}",
         f"  source      {_described(plan.source)}{repeat}: a strip of {strip} a thread",
-        f"  {plan.move:<11} {_moved(plan, elements)}",
+        f"  {plan.move.removesuffix('_bytes'):<11} {_moved(plan, elements)}",
         f"  smem        {plan.tile_lines} lines of {LINE_BYTES} B @0, chunk of 16 B ^ line / {4 * elements}",
         f"  destination {_described(plan.destination)}{pads}: lines of 8 x 16 B",
         f"  grid        one_tile, tiles of {plan.tile_m}x{plan.tile_k}",
@@ -89,6 +95,8 @@ def _described(operand: Operand) -> str:
 def _moved(plan: LayoutPlan, elements: int) -> str:
     if plan.move == "pack":
         return "UE8M0 bytes of 4 along k become a word, 4 words a strip"
+    if plan.move == "pack_bytes":
+        return "4 bytes along k are a word, 4 words a strip"
     if elements == 1:
         return "4 words a strip"
     paired = ", paired anew" if plan.bits == 4 else ""
@@ -101,7 +109,8 @@ def _view(plan: LayoutPlan) -> dict[str, Any]:
     inner, outer = _axis(source.inner), _axis(source.outer)
     lines = f"p.{outer}" if plan.row_repeat == 1 else f"gemmgen::ceil_div(p.{outer}, {plan.row_repeat})"
     written = f"gemmgen::bytes_of<{plan.bits}>(p.{outer})"
-    words = f"gemmgen::ceil_div(p.{inner}, 4)" if plan.move == "pack" else f"p.{inner}"
+    packs = plan.move != "transpose"
+    words = f"gemmgen::ceil_div(p.{inner}, 4)" if packs else f"p.{inner}"
     return {
         "plan": plan,
         "params": [_param_line(param, plan) for param in plan.params],
@@ -109,7 +118,7 @@ def _view(plan: LayoutPlan) -> dict[str, Any]:
         "read": _read(plan, inner, outer),
         "destination_lines": f"{words}, {f'gemmgen::whole_chunks({written})' if plan.fill_pads else written}",
         "write": f"gemmgen::write_tile<{plan.bits}, {plan.threads}>(destination, "
-        f"{f'{inner} / 4' if plan.move == 'pack' else inner}, gemmgen::bytes_of<{plan.bits}>({outer}))",
+        f"{f'{inner} / 4' if packs else inner}, gemmgen::bytes_of<{plan.bits}>({outer}))",
     }
 
 

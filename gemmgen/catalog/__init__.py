@@ -10,7 +10,7 @@ from gemmgen.catalog.dense_sm100 import Factor, PairShape
 from gemmgen.catalog.dense_sm100 import bf16_gemm as bf16_gemm_sm100
 from gemmgen.catalog.dense_sm120 import WarpShape
 from gemmgen.catalog.dense_sm120 import bf16_gemm as bf16_gemm_sm120
-from gemmgen.catalog.layout import layouts, pack_ue8m0, to_k_major, to_m_major
+from gemmgen.catalog.layout import layouts, pack_bytes, pack_ue8m0, to_k_major, to_m_major
 from gemmgen.catalog.shapes import (
     BF16_GENERAL_SHAPES,
     BF16_SHAPES,
@@ -114,6 +114,7 @@ __all__ = [
     "fp8_gemm_nt",
     "fp8_shapes",
     "layouts",
+    "pack_bytes",
     "pack_ue8m0",
     "scaled_gemm_sm100",
     "scaled_gemm_sm120",

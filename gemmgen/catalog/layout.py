@@ -48,6 +48,18 @@ def pack_ue8m0(arch: Arch, rows: int = 1) -> LayoutSpec:
 
 
 @cache
+def pack_bytes(arch: Arch) -> LayoutSpec:
+    """Scales [m, k] of one byte, UE8M0 or any other, become words of four along k, contiguous along m."""
+    return LayoutSpec(
+        name=f"{arch}_pack_bytes",
+        arch=arch,
+        source=Operand(name=SOURCE, dtype=DType.UE8M0, box=("m", "k")),
+        destination=Operand(name=DESTINATION, dtype=DType.UE8M0X4, box=("m", "k/4"), major="m"),
+        fill_pads=True,
+    )
+
+
+@cache
 def layouts() -> dict[str, LayoutSpec]:
     """Every shipped layout kernel by name, in a fixed order."""
     return {spec.name: spec for spec in _shipped()}
@@ -58,5 +70,6 @@ def _shipped() -> Iterator[LayoutSpec]:
         for dtype in dtypes:
             yield to_k_major(arch, dtype)
         yield to_m_major(arch, DType.UE8M0X4)
+        yield pack_bytes(arch)
         for rows in ROWS_PER_SCALE:
             yield pack_ue8m0(arch, rows)

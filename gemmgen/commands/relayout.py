@@ -24,7 +24,7 @@ def random_layout_operands(spec: LayoutSpec, sizes: Mapping[str, int], seed: int
     generator = torch.Generator().manual_seed(seed)
     source, destination = spec.operands
     shape = tuple(extent(axis, sizes) for axis in source.box)
-    if spec.packs:
+    if source.dtype == DType.F32 and spec.packs:
         values = torch.randint(0, 255, shape, generator=generator, dtype=torch.int32) << 23
         stored = values.view(torch.float32)
     elif source.dtype == DType.E2M1:
@@ -82,8 +82,9 @@ def _paired(codes: torch.Tensor, operand: Operand) -> torch.Tensor:
 
 
 def _packed(scales: torch.Tensor, rows: int, repeat: int) -> torch.Tensor:
-    """Words of the exponents of four scales; each row of scales makes ``repeat`` rows of words."""
-    exponents = (scales.contiguous().view(torch.int32) >> 23) & 0xFF
+    """Words of the bytes, or exponents, of four scales; each row of scales makes ``repeat`` rows of words."""
+    plain = scales.contiguous()
+    exponents = plain.view(torch.uint8) if plain.element_size() == 1 else (plain.view(torch.int32) >> 23) & 0xFF
     count = exponents.shape[1]
     words = torch.zeros(exponents.shape[0], -(-count // SCALES_PER_WORD), dtype=torch.int64)
     for k in range(count):

@@ -16,6 +16,8 @@ from gemmgen.ir.plan import Param, Plan, TensorMapPlan
 from gemmgen.ir.spec import KernelSpec
 
 SCALES_PER_WORD = 4
+PACKED = (DType.F32, DType.UE8M0)
+"""Scales that words are made of."""
 
 
 class LayoutSpec(Node):
@@ -23,7 +25,7 @@ class LayoutSpec(Node):
 
     Both cover the axes m and k, where m stands for the rows of either factor. Elements of one type are transposed: the
     contiguous axis changes, and 4-bit elements are paired anew along the new one. fp32 scales become words of four
-    UE8M0 bytes along k, one row for each m; a source with ``m/128`` repeats its rows.
+    UE8M0 bytes along k, one row for each m; a source with ``m/128`` repeats its rows. Bytes of scales become words too.
     ``fill_pads`` also writes zeros behind each line of the destination, up to a whole chunk of 16 bytes.
     """
 
@@ -88,13 +90,17 @@ def _types_fit(spec: LayoutSpec) -> None:
         if source.inner == destination.inner:
             raise ValueError(f"source and destination are both contiguous along {source.inner}; nothing would change")
         return
-    if (source.dtype, destination.dtype) != (DType.F32, DType.UE8M0X4):
-        raise ValueError(f"no kernel makes {destination.dtype} of {source.dtype}; f32 scales become ue8m0x4")
+    if source.dtype not in PACKED or destination.dtype != DType.UE8M0X4:
+        raise ValueError(f"no kernel makes {destination.dtype} of {source.dtype}; f32 or ue8m0 scales become ue8m0x4")
     wanted = {"m": 1, "k": SCALES_PER_WORD}
     if dict(map(split_axis, destination.box)) != wanted or dict(map(split_axis, source.box))["k"] != 1:
         raise ValueError(
             f"source has box {source.box}, destination {destination.box}; four scales along k make a word: "
             "source k, destination k/4 and m"
+        )
+    if source.dtype != DType.F32 and source.box[0] != "m":
+        raise ValueError(
+            f"source has box {source.box}; rows of {source.dtype} are not repeated, so pass one for each m"
         )
     if source.inner != "k" or destination.inner != "m":
         raise ValueError(
@@ -115,7 +121,7 @@ class LayoutPlan(Node):
     name: Name
     arch: Arch
     spec_digest: str
-    move: Literal["transpose", "pack"]
+    move: Literal["transpose", "pack", "pack_bytes"]
     bits: Literal[4, 8, 16, 32]
     threads: int
     shared_bytes: int

@@ -234,9 +234,7 @@ def _quantising_fits(spec: KernelSpec, step: Quantise, where: str) -> None:
             f"{block} columns, so write ('m', 'n/{block * scales.dtype.scales}')"
         )
     if scales.dtype.scales > 1 and scales.inner != "m":
-        raise ValueError(
-            f"{where}: words of scales {scales.name!r} lie along m, as products read them; set major='m'"
-        )
+        raise ValueError(f"{where}: words of scales {scales.name!r} lie along m, as products read them; set major='m'")
     if scales.dtype.scales == 1 and scales.dtype != "f32" and scales.inner == "m":
         raise ValueError(f"{where}: bytes of scales {scales.name!r} lie along n; leave major out")
     if spec.tile.n % block:

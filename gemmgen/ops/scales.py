@@ -15,7 +15,7 @@ from gemmgen import catalog
 from gemmgen.ir import Arch, DType
 from gemmgen.ops.problem import require
 from gemmgen.ops.quantise import align, ceil_div, check_ue8m0, transform_sf_into_required_layout
-from gemmgen.ops.quantise.layout import ATOM_COLUMNS, ATOM_ROWS, lies_mn_major
+from gemmgen.ops.quantise.layout import ATOM_COLUMNS, ATOM_ROWS, BYTE_TYPES, lies_mn_major
 from gemmgen.ops.relayout import Move, put_off
 
 Gran = tuple[int, int]
@@ -69,10 +69,10 @@ class Scales(NamedTuple):
     def words(self, sf: torch.Tensor, mn: int, k: int, arch: Arch, later: list[Move]) -> torch.Tensor:
         """int32 [mn, words] contiguous along mn, four scales each: the scales themselves when they lie so already.
 
-        fp32 scales (copied first if they are contiguous along mn) and words that lie row by row cost one layout kernel,
-        which is left for ``later``; bytes cost a few small ones. An fp32 scale that is no power of two is refused where
-        looking at it waits for nothing or was asked for (``CHECK_VARIABLE``); elsewhere it becomes NaN, and so does
-        what it multiplies.
+        fp32 scales (copied first if they are contiguous along mn), bytes and words that lie row by row cost one layout
+        kernel, which is left for ``later``; other forms cost a few small ones. An fp32 scale that is no power of two is
+        refused where looking at it waits for nothing or was asked for (``CHECK_VARIABLE``); elsewhere it becomes NaN,
+        and so does what it multiplies.
         """
         if sf.dtype == torch.float32 and looks_at_content(sf.device):
             check_ue8m0(sf, self.name)
@@ -81,6 +81,13 @@ class Scales(NamedTuple):
             return put_off(later, catalog.pack_ue8m0(arch, self.gran[0]), rows, mn)
         if sf.dtype == torch.int32 and self.gran[0] == 1 and sf.stride(1) == 1 and not lies_mn_major(sf):
             return put_off(later, catalog.to_m_major(arch, DType.UE8M0X4), sf)
+        if (
+            sf.dtype in BYTE_TYPES
+            and not self.blocked
+            and self.gran[0] == 1
+            and (sf.stride(1) == 1 or sf.shape[1] == 1)
+        ):
+            return put_off(later, catalog.pack_bytes(arch), sf.view(torch.float8_e8m0fnu))
         plain = sf.reshape(-1) if self.blocked else sf
         return transform_sf_into_required_layout(plain, mn, k, self.gran, arch=arch)
 

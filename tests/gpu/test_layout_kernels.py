@@ -21,6 +21,7 @@ ARCH = Arch(resolve(torch.cuda.get_device_capability()).family)
 SPECS = (
     *(catalog.to_k_major(ARCH, dtype) for dtype in (DType.E2M1, DType.E4M3, DType.BF16)),
     catalog.to_m_major(ARCH, DType.UE8M0X4),
+    catalog.pack_bytes(ARCH),
     *(catalog.pack_ue8m0(ARCH, rows) for rows in (1, 128)),
 )
 SHAPES = ((2, 2), (16, 32), (30, 258), (258, 30), (300, 96), (1024, 1024), (4098, 514), (8192, 7168))

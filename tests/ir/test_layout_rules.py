@@ -27,9 +27,14 @@ def operand(name: str, dtype: DType = DType.E4M3, box: tuple[str, ...] = ("m", "
         (SPEC, {"source": operand("source", box=("k", "m"))}, "write both in the same order"),
         (SPEC, {"source": operand("source")}, "both contiguous along k; nothing would change"),
         (SPEC, {"source": operand("source", box=("m/2", "k"), major="m")}, "a transpose needs m by k"),
-        (SPEC, {"source": operand("source", DType.BF16)}, "no kernel makes e4m3 of bf16; f32 scales become ue8m0x4"),
+        (SPEC, {"source": operand("source", DType.BF16)}, "no kernel makes e4m3 of bf16; f32 or ue8m0 scales become"),
         (PACK, {"source": operand("source", DType.F32, ("m", "k/4"))}, "four scales along k make a word"),
         (PACK, {"source": operand("source", DType.F32, major="m")}, "packed from scales contiguous along k"),
+        (
+            catalog.pack_bytes(Arch.SM100),
+            {"source": operand("source", DType.UE8M0, ("m/128", "k"))},
+            "rows of ue8m0 are not repeated",
+        ),
         (SPEC, {"warps": 3}, "3 warps do not share 8 strips evenly; use 1, 2, 4 or 8"),
     ],
 )

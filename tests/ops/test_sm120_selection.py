@@ -158,6 +158,7 @@ def test_what_lies_right_is_launched_once_and_every_turn_once_more() -> None:
     assert launched(ops.fp8_gemm_nt, a.words, b.words) == 1
     assert launched(ops.fp8_gemm_nt, a.fp32, b.words) == 2
     assert launched(ops.fp8_gemm_nt, a.fp32, turned) == 3
+    assert launched(ops.fp8_gemm_nt, a.words, b.e8m0, recipe=(1, 1, 128)) == 2
     four = fp4(24, 128, seed=3)
     along_n = ops.transpose_packed_fp4(four.data).mT, four.words[1]
     assert launched(ops.fp8_fp4_gemm_nt, fp8(16, 128, (1, 32)).words, along_n, recipe=(1, 1, 32)) == 2
