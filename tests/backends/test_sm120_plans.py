@@ -28,6 +28,7 @@ from gemmgen.ir import (
     Tile,
     Wgmma,
 )
+from gemmgen.runtime.compiler import cached_ptx
 
 FINE, COARSE, NARROW = Factor(DType.E4M3, 32), Factor(DType.E4M3, 128), Factor(DType.E2M1, 32)
 SQUARE = WarpShape(128, 128, k_bytes=64)
@@ -292,3 +293,14 @@ def test_text_needs_no_instruction_of_other_architectures(spec: KernelSpec) -> N
     text = emit(spec)
     assert '#include "gemmgen/sm120.cuh"' in text
     assert not any(word in text for word in ("tcgen05", "wgmma", "cluster_rank", "multicast"))
+
+
+def test_sums_of_splits_are_ordered_by_barriers_and_an_atomic() -> None:
+    """All lanes store, bar.warp.sync, lane 0 counts, bar.warp.sync, all load: the simulator keeps no such order."""
+    spec = bf16_gemm("nt", WarpShape(16, 16, warps=(1, 1), slots=2, splits=2))
+    text = cached_ptx(emit(spec), "sm120", "k.cu").text
+    count = text.index("atom.acq_rel.gpu.global.inc.u32")
+    stored, loaded = text.rindex("st.global.v4.f32", 0, count), text.index("ld.global.v4.f32", count)
+    shared = text.index("shfl.sync.idx", count)
+    assert "bar.warp.sync" in text[stored:count] and "bar.warp.sync" in text[shared:loaded]
+    assert text.count("atom.") == 1 and "ld.global.nc" not in text
