@@ -6,8 +6,7 @@
 
 namespace gemmgen {
 
-// Magnitudes as bits order as the numbers do, with Inf above all and NaN above Inf.
-DEVICE u32 magnitude(float x) { return __float_as_uint(x) & 0x7fffffff; }
+// Bits of magnitudes order as the numbers do, with Inf above all and NaN above Inf.
 DEVICE u32 larger(u32 x, u32 y) { return x > y ? x : y; }
 constexpr u32 INFINITE = 0x7f800000;
 constexpr u32 AMAX_FLOOR = 0x38d1b717;  // 1e-4f: blocks of zeros have a finite scale
@@ -75,14 +74,18 @@ template <class T>
 struct ScalesByRow {
   T* to;
   u64 stride;
-  DEVICE void put(u32 row, u32 block, u32 blocks, T scale) const { to[row * stride + block] = scale; }
+  DEVICE void put(u32 row, u32 block, u32 blocks, T scale) const {
+    if (block < blocks) to[row * stride + block] = scale;
+  }
 };
 
 // Scales by block: a tensor [m, blocks] contiguous along m.
 struct ScalesByBlock {
   float* to;
   u64 stride;
-  DEVICE void put(u32 row, u32 block, u32 blocks, float scale) const { to[block * stride + row] = scale; }
+  DEVICE void put(u32 row, u32 block, u32 blocks, float scale) const {
+    if (block < blocks) to[block * stride + row] = scale;
+  }
 };
 
 // Four scales a word, the first in the low byte, words contiguous along m: what a product reads as scales of its a.
@@ -91,6 +94,7 @@ struct ScalesByWord {
   u32* to;
   u64 stride;
   DEVICE void put(u32 row, u32 block, u32 blocks, u8 scale) const {
+    if (block >= blocks) return;
     u8* word = reinterpret_cast<u8*>(to + block / 4 * stride + row);
     word[block % 4] = scale;
     if (block + 1 == blocks)

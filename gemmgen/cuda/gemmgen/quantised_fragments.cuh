@@ -12,30 +12,37 @@
 namespace gemmgen {
 
 // The largest magnitude of a row's block, from what its four lanes found.
-DEVICE u32 largest_of_quad(u32 x) {
-  x = larger(x, __float_as_uint(ptx::exchange<1>(__uint_as_float(x))));
-  return larger(x, __float_as_uint(ptx::exchange<2>(__uint_as_float(x))));
+DEVICE float largest_of_quad(float x) {
+  x = ptx::larger_magnitude(x, ptx::exchange<1>(x));
+  return ptx::larger_magnitude(x, ptx::exchange<2>(x));
 }
 
-// Codes of GROUPS groups of eight columns from column n, of rows m and m + 8; their scales are written.
+// Codes of GROUPS groups of eight columns from column n, of rows m and m + 8; their scales are written, by the lanes of a
+// quad in turn.
 template <class Rule, class Scales, u32 GROUPS>
 DEVICE void quantise_fragments(u32 (&codes)[GROUPS][2], const float2 (&x)[GROUPS][2], const Scales& scales, u32 m, u32 n,
                                u32 rows, u32 cols) {
-  constexpr u32 BLOCK = Rule::BLOCK / 8;
+  constexpr u32 WIDTH = Rule::BLOCK / 8, BLOCKS = GROUPS / WIDTH;
 #pragma unroll
-  for (u32 first = 0; first < GROUPS; first += BLOCK) {
+  for (u32 h = 0; h < 2; ++h) {
+    decltype(Rule::scale(0).stored) mine[(BLOCKS + 3) / 4];
 #pragma unroll
-    for (u32 h = 0; h < 2; ++h) {
-      u32 amax = 0;
+    for (u32 block = 0; block < BLOCKS; ++block) {
+      float amax = 0.0f;
 #pragma unroll
-      for (u32 j = first; j < first + BLOCK; ++j) amax = larger(amax, larger(magnitude(x[j][h].x), magnitude(x[j][h].y)));
-      const auto scale = Rule::scale(largest_of_quad(amax));
-      const u32 row = m + 8 * h, block = n / Rule::BLOCK + first / BLOCK;
-      if (ptx::lane_index() % 4 == 0 && row < rows && block * Rule::BLOCK < cols)
-        scales.put(row, block, ceil_div(cols, Rule::BLOCK), scale.stored);
+      for (u32 j = block * WIDTH; j < (block + 1) * WIDTH; ++j)
+        amax = ptx::larger_magnitude(ptx::larger_magnitude(amax, x[j][h].x), x[j][h].y);
+      const auto scale = Rule::scale(__float_as_uint(largest_of_quad(amax)));
+      if (block % 4 == 0 || ptx::lane_index() % 4 == block % 4) mine[block / 4] = scale.stored;
 #pragma unroll
-      for (u32 j = first; j < first + BLOCK; ++j) codes[j][h] = Rule::encode(mul(x[j][h], both(scale.inverse)));
+      for (u32 j = block * WIDTH; j < (block + 1) * WIDTH; ++j) codes[j][h] = Rule::encode(mul(x[j][h], both(scale.inverse)));
     }
+    const u32 row = m + 8 * h, first = n / Rule::BLOCK + ptx::lane_index() % 4;
+    if (row < rows)
+#pragma unroll
+      for (u32 four = 0; four < BLOCKS; four += 4)
+        if (ptx::lane_index() % 4 + four < BLOCKS)
+          scales.put(row, first + four, ceil_div(cols, Rule::BLOCK), mine[four / 4]);
   }
 }
 
@@ -48,6 +55,13 @@ DEVICE void values_of_fragments(float2 (&x)[GROUPS][2], const float* acc, u32 m,
     for (u32 h = 0; h < 2; ++h) {
       const u32 col = n + 8 * j + fragment_col();
       x[j][h] = epilogue(make_float2(acc[4 * j + 2 * h], acc[4 * j + 2 * h + 1]), m + 8 * h, col);
+    }
+  if (n + 8 * GROUPS <= cols) return;
+#pragma unroll
+  for (u32 j = 0; j < GROUPS; ++j)
+#pragma unroll
+    for (u32 h = 0; h < 2; ++h) {
+      const u32 col = n + 8 * j + fragment_col();
       if (col >= cols) x[j][h].x = 0.0f;
       if (col + 1 >= cols) x[j][h].y = 0.0f;
     }
@@ -63,21 +77,16 @@ class StagedQuantisedFragments {
   Scales scales_;
   u32 slot_ = 0;
 
-  // Neighbouring lanes exchange codes, so that each writes four columns of one of two groups.
   DEVICE static void write(u32 to, const u32 (&codes)[COLS / 8][2]) {
-    const u32 lane = ptx::lane_index();
-    const bool odd = lane % 2;
 #pragma unroll
-    for (u32 j = 0; j < COLS / 8; j += 2)
+    for (u32 j = 0; j < COLS / 8; ++j)
 #pragma unroll
       for (u32 h = 0; h < 2; ++h) {
-        const u32 other = __float_as_uint(ptx::exchange<1>(__uint_as_float(odd ? codes[j][h] : codes[j + 1][h])));
-        const u32 low = odd ? other : codes[j][h], high = odd ? codes[j + 1][h] : other;
-        const u32 at = staged<ROW_BYTES>(lane / 4 + 8 * h, (8 * (j + odd) + lane % 4 / 2 * 4) * Rule::BITS / 8);
+        const u32 at = staged<ROW_BYTES>(ptx::lane_index() / 4 + 8 * h, (8 * j + fragment_col()) * Rule::BITS / 8);
         if constexpr (Rule::BITS == 8)
-          ptx::store_shared_word(to + at, low | high << 16);
+          ptx::store_shared_half(to + at, u16(codes[j][h]));
         else
-          ptx::store_shared_half(to + at, u16(low | high << 8));
+          ptx::store_shared_byte(to + at, u8(codes[j][h]));
       }
   }
 

@@ -20,18 +20,18 @@ DEVICE void quantise_row(u32 (&words)[COLS * Rule::BITS / 32], const float (&acc
 #pragma unroll
   for (u32 first = 0; first < COLS; first += Rule::BLOCK) {
     float2 x[Rule::BLOCK / 2];
-    u32 amax = 0;
+    float amax = 0.0f;
 #pragma unroll
     for (u32 i = 0; i < Rule::BLOCK / 2; ++i) {
       const u32 col = n + first + 2 * i;
       x[i] = epilogue(make_float2(acc[first + 2 * i], acc[first + 2 * i + 1]), row, col);
       if (col >= cols) x[i].x = 0.0f;  // what lies past the edge counts in no block
       if (col + 1 >= cols) x[i].y = 0.0f;
-      amax = larger(amax, larger(magnitude(x[i].x), magnitude(x[i].y)));
+      amax = ptx::larger_magnitude(ptx::larger_magnitude(amax, x[i].x), x[i].y);
     }
-    const auto scale = Rule::scale(amax);
+    const auto scale = Rule::scale(__float_as_uint(amax));
     const u32 block = (n + first) / Rule::BLOCK;
-    if (row < rows && n + first < cols) scales.put(row, block, ceil_div(cols, Rule::BLOCK), scale.stored);
+    if (row < rows) scales.put(row, block, ceil_div(cols, Rule::BLOCK), scale.stored);
 #pragma unroll
     for (u32 i = 0; i < Rule::BLOCK / 2; ++i) {
       const u32 bit = (first / 2 + i) * PAIR;

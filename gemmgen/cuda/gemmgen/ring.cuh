@@ -1,6 +1,8 @@
 // Rings: a cursor that walks the slots, and what filling and draining roles do at a slot's barriers.
 #pragma once
+#include "ptx/control.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/memory.cuh"
 #include "ptx/special.cuh"
 
 namespace gemmgen {
@@ -29,6 +31,16 @@ DEVICE void release(u32 barrier) {
   } else {
     if (ptx::lane_index() < CLUSTER) ptx::mbarrier_arrive_remote(barrier, ptx::lane_index());
   }
+}
+
+// Likewise for a slot that the warp's lanes have read themselves. Loads may still be in flight when the barrier is
+// arrived at, and are not ordered before what the copy engine writes next unless a proxy fence stands between: an H100
+// does overwrite what ldmatrix has yet to read.
+template <u32 CLUSTER>
+DEVICE void release_read(u32 barrier) {
+  ptx::fence_proxy_async();
+  ptx::sync_warp();
+  release<CLUSTER>(barrier);
 }
 
 }  // namespace gemmgen

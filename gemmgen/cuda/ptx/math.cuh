@@ -39,4 +39,11 @@ DEVICE float divide(float x, float y) {
   return z;
 }
 
+// max.NaN.f32, PTX 7.0, sm_80: of magnitudes; NaN if one is.
+DEVICE float larger_magnitude(float x, float y) {
+  float z;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(fabsf(x)), "f"(fabsf(y)));
+  return z;
+}
+
 }  // namespace ptx

@@ -30,6 +30,9 @@ DEVICE u32 load_shared_word(u32 from) {
   return x;
 }
 DEVICE void store_shared_word(u32 to, u32 x) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(x) : "memory"); }
+DEVICE void store_shared_byte(u32 to, u8 x) {
+  asm volatile("st.shared.u8 [%0], %1;" ::"r"(to), "r"(u32(x)) : "memory");
+}
 DEVICE void store_shared_half(u32 to, u16 x) { asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(x) : "memory"); }
 DEVICE void store_shared_words(u32 to, u32 x0, u32 x1, u32 x2, u32 x3) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x0), "r"(x1), "r"(x2), "r"(x3) : "memory");
@@ -52,7 +55,8 @@ DEVICE void cp_async_4(u32 to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
 }
 
-// fence.proxy.async.shared::cta, PTX 8.0, sm_90: what ordinary stores wrote, the copy engine may now read.
+// fence.proxy.async.shared::cta, PTX 8.0, sm_90: what ordinary stores wrote, the copy engine may now read; what ordinary
+// loads have read, it may overwrite.
 DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 }  // namespace ptx

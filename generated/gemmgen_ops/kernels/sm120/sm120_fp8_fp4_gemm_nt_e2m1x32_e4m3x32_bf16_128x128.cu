@@ -119,8 +119,7 @@ DEVICE void math(const Params& p) {
             ptx::mma_mxf8f6f4_e2m1_e4m3(acc[i] + 4 * j, a[i], b[j / 2] + j % 2 * 2, a_scale[i], b_scale[j]);
       }
       // The slot's fragments are in registers: it goes back to load.
-      ptx::sync_warp();
-      gemmgen::release<1>(gemmgen::bar(ab::EMPTY, at.slot));
+      gemmgen::release_read<1>(gemmgen::bar(ab::EMPTY, at.slot));
     }
 
     // spec: epilogue

@@ -117,8 +117,7 @@ DEVICE void math(const Params& p) {
           ptx::pin(part);
           gemmgen::promote_columns(acc[i][j], part, rows, sfb, 128 * j);
           if (i == 0 && j == 0) {
-            ptx::sync_warp();
-            gemmgen::release<CLUSTER_M * CLUSTER_N>(gemmgen::bar(ab::EMPTY, at.slot));
+            gemmgen::release_read<CLUSTER_M * CLUSTER_N>(gemmgen::bar(ab::EMPTY, at.slot));
           }
         }
       }
