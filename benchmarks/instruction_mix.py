@@ -4,8 +4,8 @@
 
 No GPU is used: cubins are compiled and disassembled. A loop is the smallest one that holds all products of a K block;
 instructions that run only every few K blocks count whole; NOP, which fills the issue slots between products, does not
-count. DeepGEMM's figures (main, commit 54e2261, for sm120 nv_dev, commit a6b593d; compiled by nvcc 13.0, its host code's
-own configurations) count a K block's average, so they are a little lower for the same code.
+count. DeepGEMM's figures (main, commit 54e2261, for sm120 nv_dev, commit a6b593d; compiled by nvcc 13.0, its host
+code's own configurations) count a K block's average, so they are a little lower for the same code.
 """
 
 from __future__ import annotations

@@ -98,8 +98,9 @@ def test_the_readme_has_every_op_and_says_where_it_runs() -> None:
     table = re.findall(
         r"^\| `(\w+?)(?:\{([\w,]+)\})?` \|(.*?)\|(.*?)\|(.*?)\|", (TOP / "README.md").read_text(), re.MULTILINE
     )
+    columns = ("sm90", "sm100", "sm120")
     rows = {
-        stem + tail: {arch for arch, cell in zip(("sm90", "sm100", "sm120"), cells, strict=True) if cell.strip() == "yes"}
+        stem + tail: {arch for arch, cell in zip(columns, cells, strict=True) if cell.strip() == "yes"}
         for stem, tails, *cells in table
         for tail in (tails.split(",") if tails else [""])
     }
