@@ -113,13 +113,18 @@ def test_fp4_by_fp4_at_any_granularity() -> None:
     same(ops.fp8_fp4_gemm_nt(a.fp32, b.fp32, recipe_a=(1, 128), recipe_b=(1, 32)), product(a, b))
 
 
-def test_4_bit_data_keeps_k_contiguous_in_every_layout() -> None:
+def test_4_bit_data_is_paired_along_its_contiguous_axis_in_every_layout() -> None:
+    """Trap 41: pairs along n are paired anew by a layout kernel, which no transpose of bytes does."""
     a, b = fp8(16, 256, (1, 32), seed=1), fp4(24, 256, seed=2)
     transposed = b.data.T, b.fp32[1].T
     same(ops.fp8_fp4_gemm_nn(a.fp32, transposed, recipe=(1, 1, 32)), product(a, b))
     paired_along_n = ops.transpose_packed_fp4(b.data)  # [k, n/2]
     again = ops.transpose_packed_fp4(paired_along_n)
     same(ops.fp8_fp4_gemm_nt(a.fp32, (again, b.fp32[1]), recipe=(1, 1, 32)), product(a, b))
+    same(ops.fp8_fp4_gemm_nn(a.fp32, (paired_along_n, b.fp32[1].T), recipe=(1, 1, 32)), product(a, b))
+    four = fp4(16, 256, seed=3)
+    paired_along_m = ops.transpose_packed_fp4(four.data), four.fp32[1].T
+    same(ops.fp8_fp4_gemm_tt(paired_along_m, b.fp32, recipe=(1, 1, 32)), product(four, b))
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(17, 24, 96), (130, 40, 320)])
