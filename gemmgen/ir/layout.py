@@ -48,6 +48,11 @@ class LayoutSpec(Node):
         return self.destination
 
     @property
+    def outputs(self) -> tuple[Operand, ...]:
+        """All that is written."""
+        return (self.output,)
+
+    @property
     def packs(self) -> bool:
         """Whether scales are packed four to a word."""
         return self.source.dtype != self.destination.dtype

@@ -109,7 +109,7 @@ def _fp8_dispatcher(columns: int, dtype: torch.dtype, residual: bool) -> Dispatc
         return Choice(spec, copied)
 
     inputs = (_A[DType.E4M3], _SFA, _B[DType.E4M3], _SFB[columns])
-    return Dispatcher((*inputs, *outputs(d, residual)), "d", (), choose, PREPARED)
+    return Dispatcher((*inputs, *outputs(d, residual)), ("d",), (), choose, PREPARED)
 
 
 @cache
@@ -133,7 +133,7 @@ def _bf16_dispatcher(dtype: torch.dtype, residual: bool) -> Dispatcher:
         )
         return Choice(spec)
 
-    return Dispatcher((_A[DType.BF16], _B[DType.BF16], *outputs(d, residual)), "d", (), choose, PREPARED)
+    return Dispatcher((_A[DType.BF16], _B[DType.BF16], *outputs(d, residual)), ("d",), (), choose, PREPARED)
 
 
 def outputs(d: DType, residual: bool) -> tuple[Operand, ...]:

@@ -189,7 +189,7 @@ def _dispatcher(product: Product, dtype: torch.dtype, residual: bool) -> Dispatc
         )
         return Choice(spec)
 
-    return Dispatcher((a, sfa, b, sfb, *outputs(d, residual)), "d", ("alpha",) if product.nvfp4 else (), choose)
+    return Dispatcher((a, sfa, b, sfb, *outputs(d, residual)), ("d",), ("alpha",) if product.nvfp4 else (), choose)
 
 
 def _major(operand: Operand, tensor: torch.Tensor) -> str:

@@ -38,7 +38,9 @@ Chooser = Callable[[Tensors, Mapping[str, int], Target], Choice]
 
 
 class Dispatcher:
-    """Runs calls of one operator. ``operands`` are its tensors in call order; ``output`` is one of them.
+    """Runs calls of one operator. ``operands`` are its tensors in call order; ``outputs`` are some of them.
+
+    The first output may be one of the inputs, where the kernel reads before it writes.
 
     Launches are remembered in ``prepared``, which several dispatchers may share if metadata tells their calls apart.
     """
@@ -46,18 +48,18 @@ class Dispatcher:
     def __init__(
         self,
         operands: Sequence[Operand],
-        output: str,
+        outputs: Sequence[str],
         scalars: Sequence[str],
         choose: Chooser,
         prepared: dict[Any, Prepared] | None = None,
     ) -> None:
         self.operands = tuple(operands)
         self.names = tuple(operand.name for operand in operands)
-        self.output = output
+        self.outputs = tuple(outputs)
         self.scalars = tuple(scalars)
         self.prepared: dict[Any, Prepared] = {} if prepared is None else prepared
         self._choose = choose
-        self._at = self.names.index(output)
+        self._at = self.names.index(self.outputs[0])
 
     def check(self, slots: Slots) -> dict[str, int]:
         """The problem's extents, from what fake and meta tensors have too: shapes, types, devices, gradients."""
@@ -71,10 +73,10 @@ class Dispatcher:
             return
         sizes = self.check(slots)
         tensors = self._named(slots)
-        if tensors[self.output].numel() == 0:
+        if slots[self._at].numel() == 0:
             return
-        check_overlap(self.output, tensors, self._read_first())
-        if tensors[self.output].is_cuda:
+        self._check_overlap(tensors)
+        if slots[self._at].is_cuda:
             self.prepare(slots, sizes)(slots, scalars)
         else:
             self._simulate(slots, sizes, scalars)
@@ -84,18 +86,18 @@ class Dispatcher:
         if slots[self._at].is_cuda and metadata(slots) in self.prepared:
             return
         sizes, tensors = self.check(slots), self._named(slots)
-        if tensors[self.output].numel() == 0:
+        if slots[self._at].numel() == 0:
             return
-        check_overlap(self.output, tensors, self._read_first())
-        if not tensors[self.output].is_cuda:
-            self._ready(tensors, sizes, current_target(tensors[self.output].device))
+        self._check_overlap(tensors)
+        if not slots[self._at].is_cuda:
+            self._ready(tensors, sizes, current_target(slots[self._at].device))
         else:
             self.prepare(slots, sizes)
 
     def prepare(self, slots: Slots, sizes: Mapping[str, int]) -> Prepared:
         """The launch for calls with this metadata, loaded and remembered; ``slots`` have been checked."""
         tensors = self._named(slots)
-        target: Target = current_target(tensors[self.output].device)
+        target: Target = current_target(slots[self._at].device)
         kernel, used, choice = self._ready(tensors, sizes, target)
         workspace = workspace_bytes(kernel.plan, sizes)
         scalars = (0.0,) * len(self.scalars)
@@ -109,11 +111,10 @@ class Dispatcher:
                 programmatic=kernel.plan.programmatic_launch,
             ),
             build=block_builder(kernel.plan, (*self.names, *workspace), self.scalars, problem, encoder(target)),
-            output=self._at,
-            output_bytes=span(slots[self._at]),
-            input_bytes=tuple((at, span(each)) for at, each in enumerate(slots) if at != self._at),
+            outputs=tuple((at, span(slots[at])) for at in map(self.names.index, self.outputs)),
+            other_bytes=tuple((at, span(each)) for at, each in enumerate(slots) if at != self._at),
             copied=tuple(self.names.index(name) for name in sorted(choice.copied)),
-            check_overlap=lambda slots: check_overlap(self.output, self._named(slots), self._read_first()),
+            check_overlap=lambda slots: self._check_overlap(self._named(slots)),
             workspace=workspace,
         )
         if len(self.prepared) >= PREPARED_LIMIT:
@@ -123,6 +124,11 @@ class Dispatcher:
 
     def _named(self, slots: Slots) -> dict[str, torch.Tensor]:
         return dict(zip(self.names, slots, strict=True))
+
+    def _check_overlap(self, tensors: Tensors) -> None:
+        """Outputs that share memory with inputs or with each other are refused."""
+        for name in self.outputs:
+            check_overlap(name, tensors, self._read_first() if name == self.outputs[0] else ())
 
     def _read_first(self) -> list[str]:
         """Operands that may be the output itself: matrices of its shape and type, read before it is written."""

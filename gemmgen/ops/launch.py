@@ -39,15 +39,15 @@ class Launch:
 class Prepared:
     """A launch with everything decided but addresses and scalars.
 
-    ``input_bytes`` are the index and the span of every input; ``copied`` are inputs that the kernel reads from a
-    row-major copy; ``check_overlap`` judges exactly once spans meet; ``workspace`` is allocated for each launch.
+    ``outputs`` are the index and the span of all that is written, the main output first, ``other_bytes`` those of
+    everything else and of further outputs; ``copied`` are inputs that the kernel reads from a row-major copy;
+    ``check_overlap`` judges exactly once spans meet; ``workspace`` is allocated for each launch.
     """
 
     launch: Launch
     build: Block
-    output: int
-    output_bytes: int
-    input_bytes: tuple[tuple[int, int], ...]
+    outputs: tuple[tuple[int, int], ...]
+    other_bytes: tuple[tuple[int, int], ...]
     copied: tuple[int, ...]
     check_overlap: Callable[[Slots], None]
     workspace: Mapping[str, int] = field(default_factory=dict)
@@ -57,18 +57,19 @@ class Prepared:
 
     def at(self, slots: Slots, addresses: list[int], scalars: tuple[float, ...]) -> None:
         """Launch with tensors whose addresses are known."""
-        start = addresses[self.output]
-        end = start + self.output_bytes
-        for at, size in self.input_bytes:
-            if addresses[at] < end and start < addresses[at] + size:
-                self.check_overlap(slots)
-                break
+        for output, span in self.outputs:
+            start = addresses[output]
+            end = start + span
+            for at, size in self.other_bytes:
+                if at != output and addresses[at] < end and start < addresses[at] + size:
+                    self.check_overlap(slots)
+                    break
         if self.copied:
             copies = [(at, row_major(slots[at])) for at in self.copied]  # alive until the launch
             for at, copy in copies:
                 addresses[at] = copy.data_ptr()
         if self.workspace:
-            room = allocate(self.workspace, slots[self.output].device)  # likewise
+            room = allocate(self.workspace, slots[self.outputs[0][0]].device)  # likewise
             addresses = [*addresses, *(each.data_ptr() for each in room.values())]
         self.launch(self.build(addresses, scalars))
 

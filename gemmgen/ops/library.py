@@ -182,24 +182,26 @@ def register_spec(op: SpecOp) -> tuple[Any, Any]:
     digest = hashlib.sha256(spec.to_json().encode()).hexdigest()[:8]
     name = f"{spec.name}_{digest}"
     inputs = [f"Tensor {each}" for each in op.inputs] + [f"float {each}" for each in op.scalars]
-    count = len(op.inputs)
+    count, scalars, written_ = len(op.inputs), len(op.scalars), len(op.outputs)
+    none = (None,) * written_
 
-    def functional(*values: Any) -> torch.Tensor:
-        return op.run(values[:count], values[count:], None)
+    def functional(*values: Any) -> Any:
+        return op.returned(op.run(values[:count], values[count:], none))
 
     def out(*values: Any) -> None:
-        op.run(values[:count], values[count:-1], values[-1])
+        op.run(values[:count], values[count : count + scalars], values[count + scalars :])
 
-    def fake(*values: Any) -> torch.Tensor:
-        d = op.allocate(values[:count])
-        op.dispatcher.check(op.slots(values[:count], d))
-        return d
+    def fake(*values: Any) -> Any:
+        outputs = op.completed(values[:count], none)
+        op.dispatcher.check(op.slots(values[:count], outputs))
+        return op.returned(outputs)
 
     def out_fake(*values: Any) -> None:
-        op.dispatcher.check(op.slots(values[:count], values[-1]))
+        op.dispatcher.check(op.slots(values[:count], values[count + scalars :]))
 
-    returning = define(name, f"({', '.join(inputs)}) -> Tensor", functional, fake)
-    inputs.append(f"Tensor({op.output}!) {op.output}")
+    result = "Tensor" if written_ == 1 else f"({', '.join(['Tensor'] * written_)})"
+    returning = define(name, f"({', '.join(inputs)}) -> {result}", functional, fake)
+    inputs += [f"Tensor({each}!) {each}" for each in op.outputs]
     return define(f"{name}_out", f"({', '.join(inputs)}) -> ()", out, out_fake), returning
 
 

@@ -22,12 +22,12 @@ SPREAD_ALIGNMENT = 32
 def check_layouts(plan: AnyPlan, tensors: Tensors) -> None:
     """Raise ``ValueError`` for the first tensor whose address or strides the plan's kernel cannot use."""
     mapped = {entry.operand: entry.element for entry in plan.tensor_maps}
-    output = plan.output if isinstance(plan, LayoutPlan) else plan.store.operand
+    outputs = (plan.output,) if isinstance(plan, LayoutPlan) else plan.store.outputs
     for operand in plan.operands:
         if operand.is_scalar:
             continue
         tensor = tensors[operand.name]
-        stored = operand.name == output
+        stored = operand.name in outputs
         if operand.name in mapped:
             fault = tma_store_fault(operand, tensor) if stored else tma_fault(operand, tensor)
             if mapped[operand.name] == SPREADING:

@@ -90,4 +90,4 @@ def empty_destination(spec: LayoutSpec, source: torch.Tensor, m: int | None = No
 @cache
 def _mover(spec: LayoutSpec) -> Dispatcher:
     choice = Choice(spec)
-    return Dispatcher(spec.operands, spec.output.name, (), lambda tensors, sizes, target: choice)
+    return Dispatcher(spec.operands, (spec.output.name,), (), lambda tensors, sizes, target: choice)

@@ -6,7 +6,7 @@ Knows specs and dispatchers; the shipped operators with their own argument conve
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -16,8 +16,10 @@ from gemmgen.ir import AnySpec, LayoutSpec, Operand
 from gemmgen.ops import library
 from gemmgen.ops.dispatch import Choice, Dispatcher
 from gemmgen.ops.kernels import kernel_of
+from gemmgen.ops.launch import Slots
 from gemmgen.ops.problem import TORCH_DTYPES, Tensors, check_rank
 from gemmgen.ops.relayout import empty_destination
+from gemmgen.runtime.arguments import expected_shape
 from gemmgen.runtime.kernel_text import Target
 
 
@@ -36,7 +38,7 @@ def _op(spec: AnySpec) -> SpecOp:
 class SpecOp:
     """Calls one spec's kernel. Tensors are passed by name in box order, host scalars as numbers.
 
-    The output is allocated unless it is passed by its name, and is returned either way.
+    Outputs are allocated unless they are passed by name, and returned either way: one as a tensor, several as a tuple.
     """
 
     def __init__(self, spec: AnySpec) -> None:
@@ -45,72 +47,95 @@ class SpecOp:
         self.__name__ = self.__qualname__ = spec.name
         self.__doc__ = _document(spec)
         self.__signature__ = _signature(spec)
-        self.output = spec.output.name
+        self.outputs = tuple(each.name for each in spec.outputs)
         self.tensors = tuple(each for each in spec.operands if not each.is_scalar)
-        self.inputs = tuple(each.name for each in self.tensors if each.name != self.output)
+        self.inputs = tuple(each.name for each in self.tensors if each.name not in self.outputs)
         self.scalars = tuple(each.name for each in spec.operands if each.is_scalar)
         choice = Choice(spec)
 
         def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
             return choice
 
-        self.dispatcher = Dispatcher(self.tensors, self.output, self.scalars, choose)
+        self.dispatcher = Dispatcher(self.tensors, self.outputs, self.scalars, choose)
         self._out, self._functional = library.register_spec(self)
 
-    def __call__(self, **arguments: Any) -> torch.Tensor:
+    def __call__(self, **arguments: Any) -> torch.Tensor | tuple[torch.Tensor, ...]:
         self._check_names(arguments)
         inputs = tuple([arguments[name] for name in self.inputs])
         scalars = tuple([_number(name, arguments[name]) for name in self.scalars])
-        d = arguments.get(self.output)
-        if library.is_direct(inputs if d is None else (*inputs, d)):
-            return self.run(inputs, scalars, d)
-        for name, tensor in zip(self.inputs, inputs, strict=True):
-            check_rank(self.spec.operand(name), tensor)
-        if d is None:
+        given = tuple([arguments.get(name) for name in self.outputs])
+        present = [each for each in given if each is not None]
+        if library.is_direct((*inputs, *present)):
+            return self.returned(self.run(inputs, scalars, given))
+        for name, tensor in zip((*self.inputs, *self.outputs), (*inputs, *given), strict=True):
+            if tensor is not None:
+                check_rank(self.spec.operand(name), tensor)
+        if not present:
             return self._functional(*inputs, *scalars)
-        check_rank(self.spec.output, d)
-        self._out(*inputs, *scalars, d)
-        return d
+        outputs = self.completed(inputs, given)
+        self._out(*inputs, *scalars, *outputs)
+        return self.returned(outputs)
 
     def __repr__(self) -> str:
         return f"<gemmgen.op {self.spec.name}{self.__signature__}>"
 
-    def run(self, inputs: tuple[torch.Tensor, ...], scalars: tuple[float, ...], d: torch.Tensor | None) -> torch.Tensor:
-        """Call the kernel on real tensors."""
-        output = self.allocate(inputs) if d is None else d
-        self.dispatcher(self.slots(inputs, output), scalars)
-        if d is not None:
-            library.written(d)
-        return output
+    def run(self, inputs: Slots, scalars: tuple[float, ...], given: Sequence[torch.Tensor | None]) -> Slots:
+        """Call the kernel on real tensors; outputs that are None are allocated."""
+        outputs = self.completed(inputs, given)
+        self.dispatcher(self.slots(inputs, outputs), scalars)
+        for tensor in given:
+            if tensor is not None:
+                library.written(tensor)
+        return outputs
 
-    def allocate(self, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        """An output of the right shape, uninitialised."""
+    def completed(self, inputs: Slots, given: Sequence[torch.Tensor | None]) -> Slots:
+        """The outputs, those that are None allocated in the right shape and uninitialised."""
+        if None not in given:
+            return tuple(given)
+        return tuple(old if new is None else new for new, old in zip(given, self._allocate(inputs), strict=True))
+
+    def _allocate(self, inputs: Slots) -> Slots:
         for name, tensor in zip(self.inputs, inputs, strict=True):
             check_rank(self.spec.operand(name), tensor)
         if isinstance(self.spec, LayoutSpec):
-            return empty_destination(self.spec, inputs[0])
-        (row_of, row_dim), (column_of, column_dim) = (_where(self.tensors, axis, self.output) for axis in ("m", "n"))
-        shape = (inputs[row_of].shape[row_dim], inputs[column_of].shape[column_dim])
-        return torch.empty(shape, dtype=TORCH_DTYPES[self.spec.output.dtype], device=inputs[0].device)
+            return (empty_destination(self.spec, inputs[0]),)
+        operands = [self.spec.operand(name) for name in self.inputs]
+        sizes = dict([_size(operands, inputs, axis) for axis in ("m", "n")])
+        return tuple([_empty(operand, sizes, inputs[0].device) for operand in self.spec.outputs])
 
-    def slots(self, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Inputs and output in the order of the spec's operands."""
+    def returned(self, outputs: Slots) -> torch.Tensor | Slots:
+        """What a call gives back."""
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def slots(self, inputs: Slots, outputs: Slots) -> Slots:
+        """Inputs and outputs in the order of the spec's operands."""
         tensors = iter(inputs)
-        return tuple([output if each.name == self.output else next(tensors) for each in self.tensors])
+        written = dict(zip(self.outputs, outputs, strict=True))
+        return tuple([written[each.name] if each.name in written else next(tensors) for each in self.tensors])
 
     def _check_names(self, arguments: Mapping[str, Any]) -> None:
         for name in (*self.inputs, *self.scalars):
             if arguments.get(name) is None:
                 raise TypeError(f"{name}: missing; {self.spec.name} takes {_signature(self.spec)}")
         for name in arguments:
-            if name not in self.inputs and name not in self.scalars and name != self.output:
+            if name not in (*self.inputs, *self.scalars, *self.outputs):
                 raise TypeError(f"{name}: unknown argument; {self.spec.name} takes {_signature(self.spec)}")
 
 
-def _where(operands: tuple[Operand, ...], axis: str, output: str) -> tuple[int, int]:
-    """Which input, and which of its dimensions, has one element per element of an axis."""
-    inputs = [each for each in operands if each.name != output]
-    return next((at, each.box.index(axis)) for at, each in enumerate(inputs) if axis in each.box)
+def _size(operands: Sequence[Operand], inputs: Slots, axis: str) -> tuple[str, int]:
+    """The extent of an axis, from an input that has one element per element of it."""
+    operand, tensor = next(pair for pair in zip(operands, inputs, strict=True) if axis in pair[0].box)
+    size = tensor.shape[operand.box.index(axis)]
+    return axis, size * (operand.dtype.packed if axis == operand.inner else 1)
+
+
+def _empty(operand: Operand, sizes: Mapping[str, int], device: torch.device) -> torch.Tensor:
+    """Memory for an output; columns that are contiguous along m start 16 bytes apart, as a product reads scales."""
+    shape, dtype = expected_shape(operand, sizes), TORCH_DTYPES[operand.dtype]
+    if operand.inner == operand.box[-1]:
+        return torch.empty(shape, dtype=dtype, device=device)
+    step = 16 // torch.empty(0, dtype=dtype).element_size()
+    return torch.empty_strided(shape, (1, -(-shape[0] // step) * step), dtype=dtype, device=device)
 
 
 def _number(name: str, value: Any) -> float:
@@ -126,15 +151,16 @@ def _signature(spec: AnySpec) -> inspect.Signature:
     empty, only = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
     parameters = []
     for each in spec.operands:
-        written = each.name == spec.output.name
+        written = each in spec.outputs
         kind = float if each.is_scalar else torch.Tensor | None if written else torch.Tensor
         parameters.append(inspect.Parameter(each.name, only, default=None if written else empty, annotation=kind))
-    return inspect.Signature(parameters, return_annotation=torch.Tensor)
+    returned = torch.Tensor if len(spec.outputs) == 1 else tuple[torch.Tensor, ...]
+    return inspect.Signature(parameters, return_annotation=returned)
 
 
 def _document(spec: AnySpec) -> str:
     lines = [f"{spec.name}: generated kernel for {spec.arch}.", ""]
     for each in spec.operands:
         what = f"a number ({each.dtype})" if each.is_scalar else f"{TORCH_DTYPES[each.dtype]} [{', '.join(each.box)}]"
-        lines.append(f"{each.name}: {what}{'; allocated when left out' if each.name == spec.output.name else ''}")
+        lines.append(f"{each.name}: {what}{'; allocated when left out' if each in spec.outputs else ''}")
     return "\n".join(lines) + "\n"

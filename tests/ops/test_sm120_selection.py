@@ -128,9 +128,8 @@ def test_every_launch_has_a_workspace_of_its_own_and_counters_at_zero() -> None:
         prepared = Prepared(
             launch=lambda params: None,  # type: ignore[arg-type]
             build=lambda addresses, scalars: seen.append(tuple(addresses)) or b"",  # type: ignore[func-returns-value]
-            output=0,
-            output_bytes=4,
-            input_bytes=(),
+            outputs=((0, 4),),
+            other_bytes=(),
             copied=(),
             check_overlap=lambda slots: None,
             workspace={"partials": 64, "arrivals": 32},
