@@ -145,11 +145,15 @@ def test_transposes_of_mn_major_fp4_pair_the_right_numbers() -> None:
         ):
             assert torch.equal(unpack_fp4(turned.contiguous()), codes)
             assert torch.equal(ops.fp8_fp4_gemm_nt(a.words, (turned, b.words[1]), **recipe), product(a, b))
+        given = along_n, b.words[1].T
+        assert torch.equal(ops.fp8_fp4_gemm_nn(a.words, given, **recipe), product(a, b))
 
 
 def test_transposes_of_mn_major_fp4_for_both_factors() -> None:
     a, b = fp4(34, 160, seed=3), fp4(24, 160, seed=4)
     along_m, along_n = (pack_fp4(unpack_fp4(each.data).T.contiguous()) for each in (a, b))
     with gemmgen.simulate("sm100"):
-        d = ops.mxfp4_gemm_nt((transpose_packed_fp4(along_m), a.words[1]), (transpose_packed_fp4(along_n), b.words[1]))
-    assert torch.equal(d, product(a, b))
+        turned_a, turned_b = (transpose_packed_fp4(along_m), a.words[1]), (transpose_packed_fp4(along_n), b.words[1])
+        assert torch.equal(ops.mxfp4_gemm_nt(turned_a, turned_b), product(a, b))
+        given_a, given_b = (along_m, a.words[1].T), (along_n, b.words[1].T)
+        assert torch.equal(ops.fp8_fp4_gemm_tn(given_a, given_b, recipe=(1, 1, 32)), product(a, b))
