@@ -12,7 +12,7 @@ from gemmgen.backends.limits import LIMITS, shared_limit
 from gemmgen.ir import KernelSpec, MmaPlan, Plan, RingPlan, UmmaPlan
 
 SPECS = list(catalog.specs().values())
-PARAM_BYTES = {"tensor_map": 128, "pointer": 8, "stride": 8, "scalar": 4, "extent": 4}
+PARAM_BYTES = {"tensor_map": 128, "pointer": 8, "stride": 8, "workspace": 8, "scalar": 4, "extent": 4}
 
 
 @pytest.fixture(scope="module")
