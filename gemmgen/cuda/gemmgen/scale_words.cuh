@@ -21,6 +21,8 @@ struct ScaleWords {
   static constexpr u32 BYTES = WORDS * ROWS * 4;
   static constexpr u32 SLOT_BYTES = (BYTES + 127) / 128 * 128;
   static constexpr u32 STEP = SCALES == 1 ? 32 : 64;
+  // A product takes a scale for each BLOCK of its k, in the order in which they lie.
+  static constexpr bool WHOLE = SCALES > 1 && SCALES * BLOCK == STEP;
 
   DEVICE static u32 address(u32 slot) { return ptx::smem_base() + OFFSET + slot * SLOT_BYTES; }
 
@@ -37,21 +39,19 @@ struct ScaleWords {
     for (u32 w = 0; w < WORDS; ++w)
 #pragma unroll
       for (u32 i = 0; i < COUNT; ++i) to[w][i] = ptx::load_shared_word(from + (w * ROWS + i * STRIDE) * 4);
-    if constexpr (SCALES == 4)
-      if ((kb + 1) * TILE_K > k) clear(to, k - kb * TILE_K);
+    if constexpr (WHOLE) limit(to, kb * TILE_K, k);
   }
 
-  // Of words that products take whole: `rest` elements of k begin in them, what lies behind becomes 0.
+  // Of words whose bytes products take as they lie, from element `at` of k on: what lies past the end of k becomes the
+  // last scale there is. Words that begin there are 0, as the copy engine fills in. Of scales of 16, which no product
+  // need shift, only the last K block pays.
   template <u32 COUNT>
-  DEVICE static void clear(u32 (&words)[WORDS][COUNT], u32 rest) {
+  DEVICE static void limit(u32 (&words)[WORDS][COUNT], u32 at, u32 k) {
+    if (SCALES == 4 && at + TILE_K <= k) return;
 #pragma unroll
-    for (u32 w = 0; w < WORDS; ++w) {
-      const u32 first = w * 4 * BLOCK;
-      const u32 bytes = rest > first ? (rest - first + BLOCK - 1) / BLOCK : 0;
-      const u32 mask = bytes >= 4 ? 0xffffffff : (1u << 8 * bytes) - 1;
+    for (u32 w = 0; w < WORDS; ++w)
 #pragma unroll
-      for (u32 i = 0; i < COUNT; ++i) words[w][i] &= mask;
-    }
+      for (u32 i = 0; i < COUNT; ++i) words[w][i] = ptx::bytes_up_to(words[w][i], (k - 1 - at - w * 4 * BLOCK) / BLOCK);
   }
 
   // Which byte of its word holds the scale of element `at`, or of the last one there is. A block as long as a K block
@@ -67,9 +67,12 @@ struct ScaleWords {
     const u32 word = step * STEP / (4 * BLOCK) % WORDS, at = kb * TILE_K + step * STEP;
 #pragma unroll
     for (u32 i = 0; i < COUNT; ++i) {
-      if constexpr (SCALES == 1) to[i] = words[word][i] >> 8 * byte(at, k);
-      if constexpr (SCALES == 2) to[i] = ptx::two_bytes(words[word][i], byte(at, k), byte(at + 32, k));
-      if constexpr (SCALES == 4) to[i] = words[word][i];
+      if constexpr (WHOLE)
+        to[i] = words[word][i] >> 8 * (step * SCALES % 4);
+      else if constexpr (SCALES == 1)
+        to[i] = words[word][i] >> 8 * byte(at, k);
+      else
+        to[i] = ptx::two_bytes(words[word][i], byte(at, k), byte(at + 32, k));
     }
   }
 };

@@ -48,4 +48,10 @@ DEVICE void mma_mxf4nvf4_4x(float* d, const u32 (&a)[4], const u32* b, u32 sfa, 
 // prmt: two bytes of a word, in its two low bytes.
 DEVICE u32 two_bytes(u32 word, u32 low, u32 high) { return __byte_perm(word, 0, low | high << 4); }
 
+// prmt: a word whose bytes behind `last` repeat that one.
+DEVICE u32 bytes_up_to(u32 word, u32 last) {
+  const u32 second = last < 1 ? last : 1, third = last < 2 ? last : 2, fourth = last < 3 ? last : 3;
+  return __byte_perm(word, 0, second << 4 | third << 8 | fourth << 12);
+}
+
 }  // namespace ptx

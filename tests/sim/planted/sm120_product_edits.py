@@ -102,15 +102,16 @@ def scale_of_128_in_one_half_of_the_product_only(text: str, plan: Plan) -> str:
 
 @planted("sm120_mxfp4")
 def second_scale_of_a_product_is_the_first(text: str, plan: Plan) -> str:
-    pick = definition(text, products(text)[0].operands[SFB].strip("{}"), products(text)[0].start)
-    return replace(text, pick, f"prmt.b32 {pick.target}, {pick.operands[1]}, 0, 0;")
+    product = products(text)[0]
+    register = product.operands[SFB].strip("{}")
+    changed = text[product.start : product.end].replace(f"{{{register}}}", "{q}")
+    return replace(text, product, f"{{ .reg .b32 q; prmt.b32 q, {register}, 0, 0; {changed} }}")
 
 
 @planted("sm120_nvfp4")
-def words_past_the_end_of_k_not_cleared(text: str, plan: Plan) -> str:
-    masks = [each for each in find(text, "and.b32") if each.target in _read(text) and each.operands[1] == each.target]
-    masks = masks or [each for each in find(text, "and.b32") if each.operands[1] in _read(text)]
-    return replace_all(text, masks, lambda each: f"mov.b32 {each.target}, {each.operands[1]};")
+def words_past_the_end_of_k_taken_as_they_are(text: str, plan: Plan) -> str:
+    limits = [each for each in find(text, "prmt") if each.operands[1] in _read(text)]
+    return replace_all(text, limits, lambda each: f"mov.b32 {each.target}, {each.operands[1]};")
 
 
 def _read(text: str) -> set[str]:
