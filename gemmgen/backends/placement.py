@@ -110,7 +110,7 @@ def place_rings(spec: KernelSpec, rings: Sequence[Footprint], extra: int = 0) ->
     for ring in order:
         slots = ring.slots or 1
         placed[ring.name] = (_assign(ring.parts, slots, start), slots)
-        start += ring.bytes(slots)
+        start = max([start + ring.bytes(slots), *(part.offset + part.bytes * slots for part in placed[ring.name][0])])
     plans, column = [], 0
     for ring in rings:
         plan = _with_barriers(ring, *placed[ring.name], start)
@@ -174,7 +174,8 @@ def _refuse_bytes(spec: KernelSpec, rings: Sequence[Footprint], total: int, limi
 
 
 def _alignment(part: Part) -> int:
-    return TMA_ALIGNMENT if part.bytes % TMA_ALIGNMENT == 0 else 128
+    """Words of scales have no smem_swizzle, whatever they take."""
+    return TMA_ALIGNMENT if part.bytes % TMA_ALIGNMENT == 0 and part.copy_by != "words" else 128
 
 
 def _assign(parts: Sequence[Part], slots: int, start: int) -> tuple[Part, ...]:

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gemmgen.backends.epilogue import quantising_store, step_view
 from gemmgen.backends.names import C_TYPES, PAIR_TYPES, place_name
+from gemmgen.backends.sm100_view import scales, sm100_view
 from gemmgen.backends.sm120_view import scale_words, sm120_view
 from gemmgen.ir import (
     Arch,
@@ -27,13 +28,10 @@ from gemmgen.ir import (
 
 MMA_CALLS = {"e4m3": "f32_e4m3_e4m3", "bf16": "f32_bf16_bf16<A::TRANSPOSE, B::TRANSPOSE>"}
 
-STORED_AT = {"m": "tile.m() + warp * 32, tile.n() + col", "n": "tile.m() + col, tile.n() + warp * 32"}
-"""Where a warp's block of an output tile starts, by the axis on the lanes."""
-
 
 def render(plan: Plan) -> str:
     """The CUDA source of a plan: the same bytes for the same plan, always."""
-    view = {Arch.SM90: _sm90_view, Arch.SM100: _sm100_view, Arch.SM120: sm120_view}[plan.arch]
+    view = {Arch.SM90: _sm90_view, Arch.SM100: sm100_view, Arch.SM120: sm120_view}[plan.arch]
     return environment().get_template(f"{plan.arch}_gemm.cu.jinja").render(**_common(plan), **view(plan))
 
 
@@ -86,118 +84,6 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _sm100_view(plan: Plan) -> dict[str, Any]:
-    mma = plan.mma
-    assert isinstance(mma, UmmaPlan)
-    ring = plan.mainloop
-    store = next(role for role in plan.roles if role.kind == "tmem_store")
-    scaled = [entry for entry in plan.rings if entry.ready_count]
-    roles = {role.kind: role for role in plan.roles}
-    return {
-        "ring": ring,
-        "launches": next((entry for entry in plan.rings if entry.turns == "launch"), None),
-        "fetch": roles.get("fetch_tiles"),
-        "walk": _walks(plan),
-        "acc": next(entry for entry in plan.rings if entry.columns),
-        "scale_rings": [_scale_ring(plan, mma, entry) for entry in scaled],
-        "issue": roles["tcgen05"],
-        "transpose": roles.get("transpose_scales"),
-        "store": store,
-        "box_parts": [_pair_box(plan, ring, part) for part in ring.parts],
-        "a_place": place_name(ring, mma.a),
-        "b_place": place_name(ring, mma.b),
-        "a_layout": _umma_layout(mma.a_major, plan.tile.k, mma.step_k),
-        "b_layout": _umma_layout(mma.b_major, plan.tile.k, mma.step_k),
-        "scale_ids": _scale_ids(plan, mma),
-        "store_line": _rows_line(plan),
-        "store_at": STORED_AT[mma.lane_axis],
-    }
-
-
-def _walks(plan: Plan) -> dict[str, str]:
-    """How a role names its walk over tiles: a launch ring must know whether a thread or a warp drains it."""
-    if plan.schedule.kind != "launch_control":
-        return {"thread": "Schedule", "warp": "Schedule"}
-    return {"thread": "Schedule<false>", "warp": "Schedule<true>"}
-
-
-def _umma_layout(major: str, k: int, step: int) -> str:
-    return "gemmgen::UmmaKMajor" if major == "k" else f"gemmgen::UmmaMnMajor<{k}, {step}>"
-
-
-def _scale_ring(plan: Plan, mma: UmmaPlan, ring: RingPlan) -> dict[str, Any]:
-    """A ring of scales holds one operand; `word` is the first of the words that a K block needs."""
-    (part,) = ring.parts
-    word = f"kb / {ring.name}::EVERY" if ring.every > 1 else f"kb * {part.words}" if part.words > 1 else "kb"
-    return {
-        "name": ring.name,
-        "operand": part.operand,
-        "place": place_name(ring, part.operand),
-        "axis": part.inner_axis,
-        "word": word,
-        "column": part.column,
-        "every": ring.every,
-        "ready_count": ring.ready_count,
-        "full_count": ring.full_count,
-        "empty_count": ring.empty_count,
-    }
-
-
-def _scale_ids(plan: Plan, mma: UmmaPlan) -> list[dict[str, str]]:
-    """Per step of a K block: which byte of its word each operand's scale is, and how many columns on its word lies.
-
-    Where a word serves several K blocks, the byte follows the block instead of the step.
-    """
-    if mma.sfa is None or mma.sfb is None:
-        return []
-    steps = []
-    for step in range(mma.steps):
-        view = {}
-        for name, operand, block in (("a", mma.sfa, mma.sfa_block), ("b", mma.sfb, mma.sfb_block)):
-            part = next(part for ring in plan.rings for part in ring.parts if part.operand == operand)
-            span, at = 4 * block, step * mma.step_k
-            moving = part.per > 1
-            view[f"{name}_id"] = f"kb % {part.per}" if moving else str(at % span // block)
-            word = 0 if moving else at // span
-            further = f" + {word} * {_scale_place(plan, operand)}::COLUMNS" if word else ""
-            view[f"{name}_at"] = f"tmem + TMEM_{operand.upper()}{further}"
-        steps.append(view)
-    return steps
-
-
-def _scale_place(plan: Plan, operand: str) -> str:
-    ring = next(ring for ring in plan.rings if any(part.operand == operand for part in ring.parts))
-    return place_name(ring, operand)
-
-
-def _pair_box(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
-    """Where a box starts; the instruction's b is shared out between the CTAs of a pair."""
-    assert isinstance(plan.mma, UmmaPlan)
-    entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
-    spread = plan.tile.k // 2 if entry.element == "u8" and entry.dtype == DType.E2M1 else plan.tile.k
-    named = {"m": "tile.m()", "n": "tile.n()", "k": "kb * TILE_K" if spread == plan.tile.k else f"kb * {spread}"}
-    if plan.mma.ctas == 2 and part.operand == plan.mma.b:
-        axis = "n" if plan.mma.lane_axis == "m" else "m"
-        named[axis] += f" + rank * (TILE_{axis.upper()} / 2)"
-    inner, outer = (named[axis] for axis in entry.axes)
-    return {"place": place_name(ring, part.operand), "operand": part.operand, "inner": inner, "outer": outer}
-
-
-def _rows_line(plan: Plan) -> str:
-    store = plan.store
-    assert isinstance(plan.mma, UmmaPlan)
-    if store.scales is not None:
-        return quantising_store(plan, "Rows", "warp", "out")
-    lanes = "Rows" if plan.mma.lane_axis == "m" else "Columns"
-    ctype = C_TYPES[store.dtype]
-    if store.through is None:
-        count = store.row_bytes // store.dtype.bytes if lanes == "Rows" else store.rows
-        return f"gemmgen::Direct{lanes}<{ctype}, {count}> out(p.{store.operand}, p.{store.operand}_stride);"
-    size = store.row_bytes if lanes == "Rows" else store.rows
-    kind = f"gemmgen::Staged{lanes}<{ctype}, {size}, {store.through}::SLOTS>"
-    return f"{kind} out(p.{store.operand}, {store.through}::{store.operand.upper()}, warp);"
-
-
 def _param_line(param: Param, outputs: tuple[str, ...]) -> str:
     if param.kind == "tensor_map":
         return f"ptx::TensorMap {param.name};"
@@ -236,8 +122,7 @@ def _place(plan: Plan, ring: RingPlan, part: Part) -> str:
         if isinstance(plan.mma, MmaSyncPlan):
             return f"using {name} = {scale_words(plan.mma, part)};"
         assert isinstance(plan.mma, UmmaPlan)
-        block = plan.mma.sfa_block if part.operand == plan.mma.sfa else plan.mma.sfb_block
-        return f"using {name} = gemmgen::Scales<{part.offset}, {part.count}, {part.words}, {block}>;"
+        return f"using {name} = {scales(plan.mma, part)};"
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
     element_bytes = part.atom_bytes // (entry.box[0] * entry.box[1] * part.shared)
     shape = [part.offset, part.atoms, entry.box[1] * part.shared, entry.box[0], element_bytes]

@@ -122,16 +122,21 @@ def _operand_rings(spec: KernelSpec, mma: UmmaPlan) -> list[Footprint]:
 
 
 def _operand_ring(spec: KernelSpec, mma: UmmaPlan, name: str) -> Footprint:
+    """Slots with scales fill up in each CTA and are handed on to the first one, others fill up there at once."""
     ring = spec.ring(name)
     parts = tuple(_part(spec, mma, spec.operand(held)) for held in ring.holds)
-    scales = any(part.copy_by == "words" for part in parts)
-    if scales != all(part.copy_by == "words" for part in parts):
-        raise ValueError(f"ring {name!r} holds {ring.holds}; scales turn over apart from data, so give them a ring")
-    every = max((part.per for part in parts), default=1)
+    parts = tuple(sorted(parts, key=lambda part: part.copy_by == "words"))  # placement wants the widest alignment first
+    served = {part.operand: part.per for part in parts}
+    every = max(served.values(), default=1)
+    if every != min(served.values(), default=1):
+        raise ValueError(
+            f"ring {name!r}: a slot of {served} serves so many K blocks each; what turns over apart needs its own ring"
+        )
     if ring.every != every:
         raise ValueError(
             f"ring {name!r} turns every {ring.every} K blocks; its scales serve {every}, so set every={every}"
         )
+    scales = any(part.copy_by == "words" for part in parts)
     return Footprint(
         name=name,
         parts=parts,

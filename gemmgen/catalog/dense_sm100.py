@@ -102,7 +102,7 @@ def bf16_gemm(
         ctas=shape.ctas,  # type: ignore[arg-type]
         swap_ab=shape.swap,
     )
-    return _dense(f"sm100_bf16_gemm_{layout}", operands, [], body, shape, 64, d, residual, direct_store)
+    return _dense(f"sm100_bf16_gemm_{layout}", operands, _data_ring(shape), body, shape, 64, d, residual, direct_store)
 
 
 def tf32_gemm_nt(shape: PairShape, d: DType = DType.F32, residual: bool = False) -> KernelSpec:
@@ -117,7 +117,7 @@ def tf32_gemm_nt(shape: PairShape, d: DType = DType.F32, residual: bool = False)
         ctas=shape.ctas,  # type: ignore[arg-type]
         swap_ab=shape.swap,
     )
-    return _dense("sm100_tf32_gemm_nt", operands, [], body, shape, 32, d, residual, False)
+    return _dense("sm100_tf32_gemm_nt", operands, _data_ring(shape), body, shape, 32, d, residual, False)
 
 
 def scaled_gemm_nt(
@@ -140,16 +140,15 @@ def scaled_gemm_nt(
     """
     packed = {a.dtype, b.dtype} == {DType.E2M1} and a.block == b.block and a.block <= 32
     tile_k = 256 if packed else 128
-    operands, rings = [], []
+    operands = []
     for factor, data, scales, axis, major in ((a, "a", "sfa", "m", a_major), (b, "b", "sfb", "n", b_major)):
-        span = SCALES_PER_WORD * factor.block
         operands += [
             Operand(name=data, dtype=factor.dtype, box=(axis, "k"), major=major),
-            Operand(name=scales, dtype=scale, box=(axis, f"k/{span}"), major=axis),
+            Operand(name=scales, dtype=scale, box=(axis, f"k/{SCALES_PER_WORD * factor.block}"), major=axis),
         ]
-        rings.append(Ring(name=scales, holds=(scales,), slots=4, every=max(1, span // tile_k)))
+    rings = _scaled_rings({"sfa": a.block, "sfb": b.block}, tile_k, shape)
     body = Tcgen05(
-        drains=("ab", "sfa", "sfb"),
+        drains=tuple(ring.name for ring in rings),
         fills=("acc",),
         scales=BlockScale(a="sfa", b="sfb"),
         ctas=shape.ctas,  # type: ignore[arg-type]
@@ -161,10 +160,25 @@ def scaled_gemm_nt(
     return _dense(name, operands, rings, body, shape, tile_k, d, residual, direct_store)
 
 
+def _data_ring(shape: PairShape) -> list[Ring]:
+    return [Ring(name="ab", slots=shape.slots, holds=("a", "b"))]
+
+
+def _scaled_rings(blocks: dict[str, int], tile_k: int, shape: PairShape) -> list[Ring]:
+    """Scales whose words serve one K block lie with the data; those that serve more turn over in their own ring."""
+    every = {name: max(1, SCALES_PER_WORD * block // tile_k) for name, block in blocks.items()}
+    fine = tuple(name for name, turns in every.items() if turns == 1)
+    coarse = tuple(name for name in every if name not in fine)
+    rings = [Ring(name="ab", slots=shape.slots, holds=("a", "b", *fine))]
+    if coarse:
+        rings.append(Ring(name="sf", holds=coarse, slots=4, every=max(every.values())))
+    return rings
+
+
 def _dense(
     name: str,
     operands: list[Operand],
-    scale_rings: list[Ring],
+    filled: list[Ring],
     body: Tcgen05,
     shape: PairShape,
     k: int,
@@ -172,8 +186,7 @@ def _dense(
     residual: bool,
     direct_store: bool,
 ) -> KernelSpec:
-    rings = [Ring(name="ab", slots=shape.slots, holds=("a", "b")), *scale_rings]
-    rings.append(Ring(name="acc", space="tmem", turns="tile", slots=shape.acc_slots))
+    rings = [*filled, Ring(name="acc", space="tmem", turns="tile", slots=shape.acc_slots)]
     epilogue: list[Step] = []
     if residual:
         operands = [*operands, Operand(name="c", dtype=d, box=("m", "n"))]
@@ -182,14 +195,13 @@ def _dense(
     if not direct_store:
         rings.append(Ring(name="cd", slots=shape.staging, holds=("d",), turns="store"))
     epilogue.append(Store(to="d", through=None if direct_store else "cd"))
-    filled = ("ab", *(ring.name for ring in scale_rings))
     roles = [
         Role(name="store", warps=4, body=TmemStore(drains=("acc",))),
-        Role(name="load", warps=1, body=TmaLoad(fills=filled)),
+        Role(name="load", warps=1, body=TmaLoad(fills=tuple(ring.name for ring in filled))),
         Role(name="mma", warps=1, body=body),
     ]
-    if scale_rings:
-        scales = TransposeScales(hands_on=tuple(ring.name for ring in scale_rings))
+    if body.scales:
+        scales = TransposeScales(hands_on=tuple(each.name for each in filled if {"sfa", "sfb"} & set(each.holds)))
         roles.append(Role(name="scales", warps=1, body=scales))
     schedule: Schedule = Persistent(raster_group=8)
     if shape.launch_control:

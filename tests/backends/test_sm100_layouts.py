@@ -199,10 +199,10 @@ def test_m_contiguous_steps_equal_the_tables() -> None:
 
 def test_emitted_descriptors_hold_those_numbers() -> None:
     """The text picks the layout by how an operand lies, with the tile's k and the step's rows."""
-    for layout, a, b in (("nt", "KMajor", "KMajor"), ("tn", "MnMajor<64, 16>", "MnMajor<64, 16>")):
+    for layout, major, k in (("nt", "KMajor", ""), ("tn", "MnMajor", ", 64, 16")):
         text = render(lower(bf16_gemm(layout, PairShape(128))))
-        assert f"using A = gemmgen::Umma{a};" in text
-        assert f"using B = gemmgen::Umma{b};" in text
+        assert f"const gemmgen::Umma{major}<ab::A{k}> a;" in text
+        assert f"const gemmgen::Umma{major}<ab::B{k}> b;" in text
 
 
 # ------------------------------------------------------------------------------------------------ scales
@@ -216,12 +216,19 @@ def scale_parts(plan: Plan, mma: UmmaPlan) -> list[tuple[Part, int]]:
     ]
 
 
-def ids_and_words(plan: Plan, operand: int) -> list[tuple[str, int]]:
+def ids_and_words(plan: Plan, operand: int) -> list[tuple[int, int]]:
     """Per product of a K block, the scale id and the word of one operand as the emitted text has them."""
     place = r"tmem \+ TMEM_SF\w(?: \+ (\d+) \* [\w:]+)?,"
-    found = re.findall(rf"with_scale_ids\(SHAPE, ([^,]+), ([^)]+)\),\s+{place} {place}", render(plan))
+    ids = r"(?: \| gemmgen::scale_ids\((\d), (\d)\))?"
+    found = re.findall(rf"(?:SHAPE|shape){ids}, {place} {place}", render(plan))
     assert len(found) == (plan.mma.steps if isinstance(plan.mma, UmmaPlan) else 0)
-    return [(each[operand], int(each[2 + operand] or 0)) for each in found]
+    return [(int(each[operand] or 0), int(each[2 + operand] or 0)) for each in found]
+
+
+def moving(plan: Plan) -> tuple[int, int]:
+    """How far each operand's scale id moves from one K block to the next."""
+    found = re.search(r"u32 shape = SHAPE \+ kb % sf::EVERY \* gemmgen::scale_ids\((\d), (\d)\);", render(plan))
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 TABLED = {
@@ -246,8 +253,9 @@ def test_scale_ids_and_columns_equal_the_tables(name: str, operand: int) -> None
     for step, (number, word) in enumerate(ids_and_words(plan, operand)):
         first = step * table["k_blocks_per_mma"]
         column = evaluate(table["formula"]["column"], mn=0, kb=first)
-        assert (word * 4 * groups, int(number)) == (column, evaluate(table["formula"]["byte"], mn=0, kb=first))
-        assert int(number) == evaluate(table["first_byte_of_mma_j"], j=step)
+        assert (word * 4 * groups, number) == (column, evaluate(table["formula"]["byte"], mn=0, kb=first))
+        assert number == evaluate(table["first_byte_of_mma_j"], j=step)
+    assert moving(plan) == (0, 0)
     assert part.words * 4 * groups == 1 + max(column for _, _, column, _, _ in table["samples"])
 
 
@@ -262,12 +270,16 @@ def test_transposed_words_land_where_the_fragments_want_them() -> None:
             assert (row, placed, kb % 4) == (lane, column, byte), name
 
 
-@pytest.mark.parametrize(("block", "ids"), [(32, ["0", "1", "2", "3"]), (128, ["kb % 4"] * 4)])
-def test_a_word_of_coarse_scales_follows_the_k_block(block: int, ids: list[str]) -> None:
-    """One byte a product for blocks of 32; one a K block of 128, from a word that serves four."""
-    plan = lower(scaled_gemm_nt(Factor(DType.E4M3, block), Factor(DType.E5M2, 160 - block), PairShape(64)))
-    assert ids_and_words(plan, 0) == [(number, 0) for number in ids]
-    assert plan.ring("sfa").every == (4 if block == 128 else 1)
+@pytest.mark.parametrize("a", BLOCKS)
+@pytest.mark.parametrize("b", BLOCKS)
+def test_a_word_of_coarse_scales_follows_the_k_block(a: int, b: int) -> None:
+    """One byte a product for blocks of 32; one a K block of 128, from a word that serves four and has its own ring."""
+    plan = lower(scaled_gemm_nt(Factor(DType.E4M3, a), Factor(DType.E5M2, b), PairShape(64)))
+    for operand, block in enumerate((a, b)):
+        assert ids_and_words(plan, operand) == [(step if block == 32 else 0, 0) for step in range(4)]
+        assert moving(plan)[operand] == (1 if block == 128 else 0)
+        (ring,) = (ring for ring in plan.rings for part in ring.parts if part.operand == f"sf{'ab'[operand]}")
+        assert (ring.name, ring.every) == (("sf", 4) if block == 128 else ("ab", 1))
 
 
 # ------------------------------------------------------------------------------------------------ tensor memory
@@ -319,7 +331,8 @@ def test_shared_words_of_scales_are_whole_groups(plans: list[tuple[KernelSpec, P
 
 
 def test_transaction_bytes_are_what_the_boxes_bring(plans: list[tuple[KernelSpec, Plan, UmmaPlan]]) -> None:
-    """Packed 4-bit elements count half of the bytes they take when spread; a pair counts both CTAs' boxes."""
+    """Packed 4-bit elements count half of the bytes they take when spread; a pair counts both CTAs' boxes at the first,
+    unless scales come with them, which each CTA transposes first."""
     for spec, plan, mma in plans:
         maps = {entry.operand: entry for entry in plan.tensor_maps}
         for ring in plan.rings:
@@ -331,7 +344,8 @@ def test_transaction_bytes_are_what_the_boxes_bring(plans: list[tuple[KernelSpec
                 bits = 8 if entry.element == "u8" else entry.dtype.bits
                 boxes = part.words if part.copy_by == "words" else part.atoms
                 brought += entry.box[0] * entry.box[1] * bits // 8 * boxes
-            assert ring.tx_bytes == brought * (mma.ctas if ring.name == "ab" else 1), (spec.name, ring.name)
+            scales = any(part.copy_by == "words" for part in ring.parts)
+            assert ring.tx_bytes == brought * (1 if scales else mma.ctas), (spec.name, ring.name)
 
 
 def test_boxes_fill_this_ctas_share_of_the_tile(plans: list[tuple[KernelSpec, Plan, UmmaPlan]]) -> None:
@@ -366,6 +380,7 @@ def test_arrivals_follow_the_roles(plans: list[tuple[KernelSpec, Plan, UmmaPlan]
         for ring in plan.rings:
             if ring.turns == "k":
                 assert (ring.full_count, ring.empty_count) == (1, 1), spec.name
-                assert ring.ready_count == (0 if ring.name == "ab" else mma.ctas), spec.name
+                scales = any(part.copy_by == "words" for part in ring.parts)
+                assert ring.ready_count == (mma.ctas if scales else 0), spec.name
             elif ring.turns == "tile":
                 assert (ring.full_count, ring.empty_count) == (1, 4 * mma.ctas), spec.name

@@ -36,24 +36,9 @@ def ring(spec: KernelSpec, name: str, **changes: Any) -> dict[str, Any]:
     return {"rings": tuple(each.replace(**changes) if each.name == name else each for each in spec.rings)}
 
 
-def one_ring(spec: KernelSpec) -> dict[str, Any]:
-    """Scales in the data's ring."""
-    rings = tuple(
-        each.replace(holds=(*each.holds, "sfb")) if each.name == "ab" else each
-        for each in spec.rings
-        if each.name != "sfb"
-    )
-    roles = []
-    for each in spec.roles:
-        changes = {}
-        for field in ("fills", "drains", "hands_on"):
-            names = getattr(each.body, field, ())
-            if isinstance(names, tuple) and "sfb" in names:
-                changes[field] = tuple(name for name in names if name != "sfb")
-                if field == "hands_on":
-                    changes[field] = (*changes[field], "ab")
-        roles.append(each.replace(body=each.body.replace(**changes)) if changes else each)
-    return {"rings": rings, "roles": tuple(roles)}
+def holding(spec: KernelSpec, **held: tuple[str, ...]) -> dict[str, Any]:
+    """Rings that hold something else."""
+    return {"rings": tuple(each.replace(holds=held.get(each.name, each.holds)) for each in spec.rings)}
 
 
 def idle(spec: KernelSpec) -> dict[str, Any]:
@@ -91,7 +76,7 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
     "transposing role": (
         FP8,
         without_role(FP8, "scales"),
-        "rings ['sfa', 'sfb'] hold block scales, but TransposeScales hands on []",
+        "rings ['ab', 'sf'] hold block scales, but TransposeScales hands on []",
     ),
     "CTAs an SM": (BF16, {"ctas_per_sm": 2}, "asks for 2 CTAs an SM; its tensor memory allows 1"),
     "cluster of one": (
@@ -213,15 +198,16 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         operand(FP8, "sfb", box=("n/128", "k/128"), major="n"),
         "scales 'sfb' have box ('n/128', 'k/128'); they need one word a row: ('n', ...)",
     ),
-    "scales among data": (
+    "coarse scales among data": (
         FP8,
-        one_ring(FP8),
-        "ring 'ab' holds ('a', 'b', 'sfb'); scales turn over apart from data, so give them a ring",
+        holding(FP8, ab=("a", "b", "sfa"), sf=("sfb",)),
+        "ring 'ab': a slot of {'a': 1, 'b': 1, 'sfa': 4} serves so many K blocks each; what turns over apart needs its "
+        "own ring",
     ),
     "scale ring": (
         FP8,
-        ring(FP8, "sfa", every=1),
-        "ring 'sfa' turns every 1 K blocks; its scales serve 4, so set every=4",
+        ring(FP8, "sf", every=1),
+        "ring 'sf' turns every 1 K blocks; its scales serve 4, so set every=4",
     ),
     "idle operand": (BF16, idle(BF16), "copies operand 'e', which no role multiplies or scales by"),
     "accumulator slots": (
@@ -271,4 +257,4 @@ def test_names_do_not_matter_to_scales() -> None:
     )
     changes = body(FP8, scales=BlockScale(a="x", b="y"))
     plan = lower(FP8.replace(operands=operands, rings=rings, **changes))
-    assert plan.ring("sfa").parts[0].column == lower(FP8).ring("sfa").parts[0].column
+    assert plan.ring("sf").parts[0].column == lower(FP8).ring("sf").parts[0].column

@@ -122,7 +122,7 @@ def test_a_pair_that_multiplies_too_early_is_found(gemmgen: Command, monkeypatch
 
 
 PAIR = catalog.specs()["sm100_bf16_gemm_nt_bf16_256x128"]
-WAIT = "ptx::mbarrier_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);"
+WAIT = "gemmgen::warp_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);"
 
 
 @pytest.mark.parametrize("form", ["cuda", "ptx", "sass", "plan", "json"])

@@ -1,6 +1,8 @@
 // Barriers of kernels in which one thread multiplies, for its own CTA or for a pair.
 #pragma once
 #include "gemmgen/ring.cuh"
+#include "ptx/control.cuh"
+#include "ptx/tcgen05.cuh"
 
 namespace gemmgen {
 
@@ -20,6 +22,13 @@ DEVICE void init_barriers(u32 full, u32 filling, u32 empty, u32 draining) {
 template <u32 SLOTS>
 DEVICE void drain(u32 empty, Cursor<SLOTS> at) {
   for (u32 slot = 0; slot < SLOTS; ++slot, at.advance()) ptx::mbarrier_wait(bar(empty, at.slot), at.phase ^ 1);
+}
+
+// A whole warp waits and stays together, so that no lane falls a phase behind; its tcgen05 instructions come after.
+DEVICE void warp_wait(u32 barrier, u32 phase) {
+  ptx::mbarrier_wait(barrier, phase);
+  ptx::sync_warp();
+  ptx::tcgen05_fence_after();
 }
 
 // One arrival where the products are issued: in this CTA, or in the first CTA of the pair.

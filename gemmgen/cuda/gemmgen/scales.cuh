@@ -1,6 +1,7 @@
 // Block scales on their way to tensor memory: words of four scale bytes come by TMA, one word a row, are transposed in
 // place to the 32 rows of 16 bytes that the copy to tensor memory wants, and land in four columns per 128 rows.
 #pragma once
+#include "gemmgen/umma_operand.cuh"
 #include "ptx/control.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/special.cuh"
@@ -9,8 +10,8 @@
 
 namespace gemmgen {
 
-// The instruction descriptor with the scale byte of each operand's word filled in.
-DEVICE u32 with_scale_ids(u32 shape, u32 a, u32 b) { return shape | a << 29 | b << 4; }
+// The fields of the instruction descriptor that say which byte of its word is an operand's scale.
+DEVICE constexpr u32 scale_ids(u32 a, u32 b) { return a << 29 | b << 4; }
 
 // WORDS words for each of ROWS rows, a byte for every BLOCK of k. Slot 0 lies OFFSET bytes into dynamic shared memory.
 template <u32 OFFSET, u32 ROWS, u32 WORDS, u32 BLOCK>
@@ -50,14 +51,19 @@ struct Scales {
     ptx::fence_proxy_async();
     ptx::sync_warp();
   }
+};
 
-  // By the thread that issues the products: word w of the rows goes to columns `to` + w * COLUMNS.
+// From the slots of a ring's PLACE to tensor memory, by the lane that issues the products.
+template <class PLACE>
+struct ScaleCopy {
+  const UmmaSlots<PLACE> slots{0, 128, 0};
+
+  // Word w of the rows goes to columns `to` + w * COLUMNS.
   template <u32 CTAS>
-  DEVICE static void copy(u32 slot, u32 to) {
+  DEVICE void copy(u32 slot, u32 to) const {
 #pragma unroll
-    for (u32 group = 0; group < WORDS * GROUPS; ++group)
-      ptx::tmem_copy_scales<CTAS>(to + group * 4,
-                                  ptx::tcgen05_descriptor(address(slot) + group * GROUP_BYTES, 0, 128, 0));
+    for (u32 group = 0; group < PLACE::SLOT_BYTES / PLACE::GROUP_BYTES; ++group)
+      ptx::tmem_copy_scales<CTAS>(to + group * 4, slots.at(slot, group * PLACE::GROUP_BYTES));
   }
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 #include "gemmgen/pair.cuh"
 #include "gemmgen/store.cuh"
+#include "ptx/bytes.cuh"
 #include "ptx/tcgen05.cuh"
 
 namespace gemmgen {
@@ -23,6 +24,7 @@ class StagedRows {
   static constexpr u32 BUFFER = 32 * ROW_BYTES;
   static constexpr u32 WORDS = 16 / sizeof(T) / 2;  // pairs in a 16-byte chunk
   const ptx::TensorMap& map_;
+  const bool elected_ = ptx::elect_one();  // the lane that talks to the copy engine
   u32 buffers_;
   u32 slot_ = 0;
 
@@ -45,7 +47,7 @@ class StagedRows {
     if (m >= rows || n >= cols) return;
     const u32 lane = ptx::lane_index();
     const u32 to = buffers_ + slot_ * BUFFER;
-    if (lane == 0) ptx::bulk_wait_read<SLOTS - 1>();
+    ptx::bulk_wait_read<SLOTS - 1>();  // the lane that stored waits, others have nothing under way
     ptx::sync_warp();
 #pragma unroll
     for (u32 i = 0; i < COLS; i += 2 * WORDS) {
@@ -57,7 +59,7 @@ class StagedRows {
     }
     ptx::fence_proxy_async();
     ptx::sync_warp();
-    if (lane == 0) {
+    if (elected_) {
       ptx::tma_store_2d(map_, n, m, to);
       ptx::bulk_commit();
     }
@@ -65,9 +67,7 @@ class StagedRows {
   }
 
   // Shared memory may not go away while copies still read it.
-  DEVICE void finish() const {
-    if (ptx::lane_index() == 0) ptx::bulk_wait_read<0>();
-  }
+  DEVICE void finish() const { ptx::bulk_wait_read<0>(); }
 };
 
 // Lanes that hold columns of the output: two neighbours exchange values, so that each has a pair of columns of a row.
@@ -82,8 +82,30 @@ DEVICE void pair_columns(float2 (&to)[COUNT / 2], const float (&x)[COUNT]) {
   }
 }
 
+// For epilogues that treat elements alike wherever they lie: they may run on pairs of rows.
+constexpr bool ELEMENTWISE = true;
+
+// The epilogue on ROWS rows from m of this lane's column n + lane, as pair_columns arranges pairs. Elementwise ones that
+// make bf16 run first: then a pair of results is one register to exchange.
+template <class T, bool ALIKE, u32 ROWS, class F>
+DEVICE void finish_columns(typename PairOf<T>::type (&to)[ROWS / 2], const float (&x)[ROWS], u32 m, u32 n, const F& epilogue) {
+  const u32 odd = ptx::lane_index() % 2, col = n + ptx::lane_index() - odd;
+  if constexpr (ALIKE && sizeof(T) == 2) {
+#pragma unroll
+    for (u32 i = 0; i < ROWS / 2; ++i) {
+      const u32 rows = epilogue(make_float2(x[2 * i], x[2 * i + 1]), m + 2 * i, col).bits;
+      to[i].bits = ptx::permute_bytes(rows, ptx::exchange_with_neighbour(rows), odd ? 0x3276 : 0x5410);
+    }
+  } else {
+    float2 y[ROWS / 2];
+    pair_columns(y, x);
+#pragma unroll
+    for (u32 i = 0; i < ROWS / 2; ++i) to[i] = epilogue(y[i], m + 2 * i + odd, col);
+  }
+}
+
 // Swapped products: 32 columns of the output a warp, ROWS of its rows at a time through SLOTS buffers, written by TMA.
-template <class T, u32 ROWS, u32 SLOTS>
+template <class T, u32 ROWS, u32 SLOTS, bool ALIKE = false>
 class StagedColumns {
  public:
   static constexpr u32 COLS = ROWS;
@@ -92,6 +114,7 @@ class StagedColumns {
   static constexpr u32 ROW_BYTES = 32 * sizeof(T);
   static constexpr u32 BUFFER = ROWS * ROW_BYTES;
   const ptx::TensorMap& map_;
+  const bool elected_ = ptx::elect_one();  // the lane that talks to the copy engine
   u32 buffers_;
   u32 slot_ = 0;
 
@@ -108,18 +131,18 @@ class StagedColumns {
     if (m >= rows || n >= cols) return;
     const u32 lane = ptx::lane_index(), col = lane / 2 * 2;
     const u32 to = buffers_ + slot_ * BUFFER;
-    float2 y[ROWS / 2];
-    pair_columns(y, x);
-    if (lane == 0) ptx::bulk_wait_read<SLOTS - 1>();
+    typename PairOf<T>::type y[ROWS / 2];
+    finish_columns<T, ALIKE>(y, x, m, n, epilogue);
+    ptx::bulk_wait_read<SLOTS - 1>();  // the lane that stored waits, others have nothing under way
     ptx::sync_warp();
 #pragma unroll
     for (u32 i = 0; i < ROWS / 2; ++i) {
       const u32 row = 2 * i + lane % 2;
-      put(to + staged<ROW_BYTES>(row, col * sizeof(T)), epilogue(y[i], m + row, n + col));
+      put(to + staged<ROW_BYTES>(row, col * sizeof(T)), y[i]);
     }
     ptx::fence_proxy_async();
     ptx::sync_warp();
-    if (lane == 0) {
+    if (elected_) {
       ptx::tma_store_2d(map_, n, m, to);
       ptx::bulk_commit();
     }
@@ -127,13 +150,11 @@ class StagedColumns {
   }
 
   // Shared memory may not go away while copies still read it.
-  DEVICE void finish() const {
-    if (ptx::lane_index() == 0) ptx::bulk_wait_read<0>();
-  }
+  DEVICE void finish() const { ptx::bulk_wait_read<0>(); }
 };
 
 // The same straight from registers.
-template <class T, u32 ROWS>
+template <class T, u32 ROWS, bool ALIKE = false>
 class DirectColumns {
   DirectStore<T> out_;
 
@@ -145,12 +166,12 @@ class DirectColumns {
   template <class F>
   DEVICE void columns(const float (&x)[ROWS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
     const u32 col = n + ptx::lane_index() / 2 * 2;
-    float2 y[ROWS / 2];
-    pair_columns(y, x);
+    typename PairOf<T>::type y[ROWS / 2];
+    finish_columns<T, ALIKE>(y, x, m, n, epilogue);
 #pragma unroll
     for (u32 i = 0; i < ROWS / 2; ++i) {
       const u32 row = m + 2 * i + ptx::lane_index() % 2;
-      if (row < rows && col < cols) out_.pair(row, col, cols, epilogue(y[i], row, col));
+      if (row < rows && col < cols) out_.pair(row, col, cols, y[i]);
     }
   }
 

@@ -1,4 +1,5 @@
-// Results of instructions that end later than the compiler thinks.
+// Values that the compiler must take as they are: results of instructions that end later than it thinks, and sums it
+// would rather put together anew.
 #pragma once
 #include "ptx/types.cuh"
 
@@ -10,5 +11,8 @@ DEVICE void pin(float (&d)[COUNT]) {
 #pragma unroll
   for (u32 i = 0; i < COUNT; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
+
+// No instruction: the compiler forgets what the value is made of, and adds to it instead of to its parts.
+DEVICE void pin(u64& x) { asm("" : "+l"(x)); }
 
 }  // namespace ptx

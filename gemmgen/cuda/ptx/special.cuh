@@ -22,6 +22,7 @@ DEVICE u32 cluster_rank() {
 
 // shfl.sync.bfly: what the lane beside this one has.
 DEVICE float exchange_with_neighbour(float x) { return __shfl_xor_sync(0xffffffff, x, 1); }
+DEVICE u32 exchange_with_neighbour(u32 x) { return __shfl_xor_sync(0xffffffff, x, 1); }
 
 // shfl.sync.bfly: what the lane has whose index differs from this one's in the bits of MASK.
 template <u32 MASK>

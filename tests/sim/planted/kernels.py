@@ -136,6 +136,11 @@ def subject(name: str) -> Subject:
     return _SUBJECTS[name]
 
 
+def _with_slots(spec: KernelSpec, ring: str, slots: int) -> KernelSpec:
+    rings = (each.replace(slots=slots) if each.name == ring else each for each in spec.rings)
+    return spec.replace(rings=tuple(rings))
+
+
 _TWO_SLOTS = Shape(128, 128, slots=2, unroll=1)
 _SMALL = Shape(64, 64, groups=1, slots=3, unroll=1)
 
@@ -159,15 +164,17 @@ _SUBJECTS = {
     # datacenter Blackwell: 4 tiles on one CTA, 4 K blocks each (the last of 32): every ring goes round. A word of A's
     # scales serves 4 K blocks, one of B's a single one
     "sm100_fp8": Subject(scaled_gemm_nt(_COARSE, _FINE, PairShape(32, slots=4)), m=129, n=40, k=416),
-    # a pair of CTAs that multiply together, as above
-    "sm100_pair": Subject(scaled_gemm_nt(_COARSE, _FINE, PairShape(32, 2, slots=4)), m=257, n=40, k=416, sms=2),
-    # two words of scales per product step and row
+    # a pair of CTAs that multiply together: the first one's barriers count both CTAs' bytes, a ring holds all scales
+    "sm100_pair": Subject(scaled_gemm_nt(_COARSE, _COARSE, PairShape(32, 2, slots=4)), m=257, n=40, k=416, sms=2),
+    # a pair in which each CTA transposes scales before the slot is handed on; two words of them per product and row
     "sm100_nvfp4": Subject(
         scaled_gemm_nt(_NVFP4, _NVFP4, PairShape(64, 2, slots=2), scale=DType.UE4M3X4), m=257, n=72, k=544, sms=2
     ),
-    # a factor that is packed in global memory and takes a byte an element in shared memory; more slots of data than of
-    # scales
-    "sm100_mixed": Subject(scaled_gemm_nt(_FINE, _FP4, PairShape(32, slots=6)), m=128, n=72, k=512),
+    # a factor that is packed in global memory and takes a byte an element in shared memory; data of two tiles but
+    # scales of one
+    "sm100_mixed": Subject(
+        _with_slots(scaled_gemm_nt(_COARSE, _FP4, PairShape(32, slots=6)), "sf", 1), m=128, n=72, k=512
+    ),
     # both factors lie transposed; two atoms along m and n: the leading offset counts
     "sm100_bf16_tn": Subject(dense_sm100.bf16_gemm("tn", PairShape(128, slots=2), DType.F32), m=129, n=136, k=160),
 }

@@ -110,9 +110,9 @@ def accumulator_commit_reaches_the_first_cta_only(text: str, plan: Plan) -> str:
     return with_operand(text, [definition(text, commit.operands[1], commit.start)], 1, "1")
 
 
-@planted("sm100_pair", says=r"sfb\.empty")
+@planted("sm100_pair", says=r"sf\.empty")
 def scale_commit_reaches_the_first_cta_only(text: str, plan: Plan) -> str:
-    commit = at(text, plan, COMMIT, "sfb", "empty")[0]
+    commit = at(text, plan, COMMIT, "sf", "empty")[0]
     return with_operand(text, [definition(text, commit.operands[1], commit.start)], 1, "1")
 
 
@@ -129,30 +129,61 @@ def producer_does_not_wait_for_products(text: str, plan: Plan) -> str:
 # ------------------------------------------------------------------------------------------------ scales
 
 
-@planted("sm100_fp8", says=r"sf[ab]")
+@planted("sm100_fp8", says=r"sf\.sfa")
 def scales_copied_before_they_are_transposed(text: str, plan: Plan) -> str:
-    return replace_all(text, at(text, plan, WAIT, "sfb", "ready"), lambda each: PASSED)
+    return replace_all(text, at(text, plan, WAIT, "sf", "ready"), lambda each: PASSED)
 
 
-@planted("sm100_fp8", says=r"sf[ab]")
+@planted("sm100_fp8", says=r"ab\.")
+def data_multiplied_before_its_scales_are_transposed(text: str, plan: Plan) -> str:
+    return replace_all(text, at(text, plan, WAIT, "ab", "ready"), lambda each: PASSED)
+
+
+@planted("sm100_fp8", says=r"ab\.sfb")
+def multiplier_waits_for_untransposed_scales(text: str, plan: Plan) -> str:
+    """It waits until the slot is full, not until it is ready."""
+    waits = at(text, plan, WAIT, "ab", "ready")
+    return with_operand(text, [address_of(text, each, WAIT) for each in waits], 2, str(plan.ring("ab").full))
+
+
+@planted("sm100_fp8", says=r"sf\.sfa")
 def scales_transposed_before_they_arrive(text: str, plan: Plan) -> str:
-    return replace_all(text, at(text, plan, WAIT, "sfb", "full"), lambda each: PASSED)
+    return replace_all(text, at(text, plan, WAIT, "sf", "full"), lambda each: PASSED)
 
 
-@planted("sm100_fp8", says=r"sfa\.ready")
+@planted("sm100_fp8", says=r"ab\.sfb")
+def scales_among_data_transposed_before_they_arrive(text: str, plan: Plan) -> str:
+    return replace_all(text, at(text, plan, WAIT, "ab", "full"), lambda each: PASSED)
+
+
+@planted("sm100_fp8", says=r"sf\.ready")
 def transposed_scales_not_handed_on(text: str, plan: Plan) -> str:
-    return delete(text, at(text, plan, ARRIVE, "sfa", "ready"))
+    return delete(text, at(text, plan, ARRIVE, "sf", "ready"))
 
 
-@planted("sm100_pair", says=r"sf[ab]\.ready")
+@planted("sm100_pair", says=r"sf\.ready")
 def peers_scales_not_handed_on_to_the_leader(text: str, plan: Plan) -> str:
-    return replace_all(text, at(text, plan, MAP, "sfb", "ready"), lambda each: OWN.format(*each.operands))
+    return replace_all(text, at(text, plan, MAP, "sf", "ready"), lambda each: OWN.format(*each.operands))
 
 
-@planted("sm100_pair", says=r"sfb")
+@planted("sm100_nvfp4", says=r"ab\.ready")
+def peers_slot_not_handed_on_to_the_leader(text: str, plan: Plan) -> str:
+    return replace_all(text, at(text, plan, MAP, "ab", "ready"), lambda each: OWN.format(*each.operands))
+
+
+@planted("sm100_pair", says=r"sf\.")
 def leader_waits_for_its_own_scales_only(text: str, plan: Plan) -> str:
-    """sfb.ready counts one arrival where both CTAs of the pair arrive."""
-    ring = plan.ring("sfb")
+    return _one_arrival_makes_ready(text, plan, "sf")
+
+
+@planted("sm100_nvfp4", says=r"ab\.")
+def leader_waits_for_its_own_slot_only(text: str, plan: Plan) -> str:
+    return _one_arrival_makes_ready(text, plan, "ab")
+
+
+def _one_arrival_makes_ready(text: str, plan: Plan, name: str) -> str:
+    """The ring's ready barriers count one arrival where both CTAs of the pair arrive."""
+    ring = plan.ring(name)
     places = [str(ring.ready + 8 * slot) for slot in range(ring.slots)]
     inits = find(
         text,
@@ -162,26 +193,26 @@ def leader_waits_for_its_own_scales_only(text: str, plan: Plan) -> str:
     return with_operand(text, inits, 1, "1")
 
 
-@planted("sm100_fp8", says=r"sf[ab]\.empty")
+@planted("sm100_pair", says=r"sf\.empty")
 def scale_slots_never_released(text: str, plan: Plan) -> str:
-    return delete(text, at(text, plan, COMMIT, "sfb", "empty"))
+    return delete(text, at(text, plan, COMMIT, "sf", "empty"))
 
 
-@planted("sm100_mixed", says=r"sf[ab]")
+@planted("sm100_mixed", says=r"sf\.")
 def scale_slots_filled_without_waiting(text: str, plan: Plan) -> str:
-    return replace_all(text, at(text, plan, WAIT, "sfb", "empty"), lambda each: PASSED)
+    return replace_all(text, at(text, plan, WAIT, "sf", "empty"), lambda each: PASSED)
 
 
-@planted("sm100_fp8", says=r"sfa")
+@planted("sm100_fp8", says=r"sf\.")
 def producer_turns_the_scale_ring_at_the_wrong_block(text: str, plan: Plan) -> str:
     """The producer loads a word of A's scales every second K block, not every fourth."""
-    expect = at(text, plan, EXPECT, "sfa", "full")[0]
+    expect = at(text, plan, EXPECT, "sf", "full")[0]
     return with_operand(text, [nearest_before(text, "and.b32", expect.start)], 2, "1")
 
 
-@planted("sm100_fp8", says=r"sfa")
+@planted("sm100_fp8", says=r"sf\.")
 def issuer_turns_the_scale_ring_at_the_wrong_block(text: str, plan: Plan) -> str:
-    wait = at(text, plan, WAIT, "sfa", "ready")[0]
+    wait = at(text, plan, WAIT, "sf", "ready")[0]
     return with_operand(text, [nearest_before(text, "and.b32", wait.start)], 2, "1")
 
 
@@ -284,7 +315,7 @@ def address_of_tensor_memory_read_before_it_is_written(text: str, plan: Plan) ->
 @planted("sm100_pair", says=r"ab|acc|sf|exited|CTA")
 def cta_leaves_without_draining_its_slots(text: str, plan: Plan) -> str:
     """The waits behind the K loop and the last cluster barrier are gone: arrivals of late products find nobody."""
-    drains = [each for ring in ("ab", "sfa", "sfb") for each in at(text, plan, WAIT, ring, "empty")[1:]]
+    drains = [each for ring in ("ab", "sf") for each in at(text, plan, WAIT, ring, "empty")[1:]]
     text = replace_all(text, drains, lambda each: PASSED)
     return delete(text, find(text, "barrier.cluster.arrive")[-1:] + find(text, "barrier.cluster.wait")[-1:])
 

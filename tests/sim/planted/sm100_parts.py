@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gemmgen.ir import Plan, UmmaPlan
 
-from .ptx_text import Statement, definition, find, register_of, replace_all, rewrite
+from .ptx_text import Statement, definition, find, insert, register_of, replace_all, rewrite
 
 WAIT, COMMIT, ARRIVE, MAP, EXPECT = (
     "mbarrier.try_wait",
@@ -59,6 +59,23 @@ def made_of(text: str, statement: Statement, operand: int, opcode: str) -> State
             return made
         made = definition(text, next(each for each in made.operands[1:] if each.startswith("%")), made.start)
     raise LookupError(f"no {opcode} makes {register}")
+
+
+def first_of(text: str, statement: Statement, operand: int) -> Statement:
+    """Where the descriptor of a ring's first slot is put together, to which an operand's adds its own slot."""
+    made = definition(text, register_of(statement.operands[operand]), statement.start)
+    for _ in range(2):
+        if made.opcode == "or.b64":
+            return made
+        sources = [definition(text, each, made.start) for each in made.operands[1:] if each.startswith("%")]
+        made = next((each for each in sources if each.opcode == "or.b64"), sources[0])
+    raise LookupError(f"no descriptor of a first slot behind `{statement.opcode}`")
+
+
+def moved_on(text: str, descriptor: Statement, by: int) -> str:
+    """The address in a first slot's descriptor so many bytes further on."""
+    moved = f"add.s64 {descriptor.target}, {descriptor.target}, {by // 16};"
+    return insert(text, descriptor.end, moved)
 
 
 def with_constants(text: str, found: list[Statement], change: int) -> str:

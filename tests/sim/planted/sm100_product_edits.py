@@ -6,15 +6,15 @@ from gemmgen.ir import Plan
 
 from .edit import planted, with_operand
 from .ptx_text import Statement, definition, delete, find, register_of, replace, replace_all
-from .sm100_parts import at, made_of, nearest_before, products, umma, with_constants
+from .sm100_parts import at, first_of, made_of, moved_on, nearest_before, products, umma, with_constants
 
 D, A, B, SHAPE, SFA, SFB, ACCUMULATE = range(7)
 """Operands of a block-scaled product."""
 
 
-def _descriptors(text: str, operand: int) -> list[Statement]:
-    """Where the shared-memory descriptors of one factor get their fixed bits."""
-    return [_fixed(text, each, operand) for each in products(text)]
+def _descriptor(text: str, operand: int) -> Statement:
+    """Where the shared-memory descriptor of one factor's first slot gets its fixed bits."""
+    return first_of(text, products(text)[0], operand)
 
 
 def _fixed(text: str, product: Statement, operand: int) -> Statement:
@@ -62,7 +62,7 @@ def scales_lie_in_the_accumulators(text: str, plan: Plan) -> str:
 @planted("sm100_fp8")
 def scales_of_a_and_b_share_columns(text: str, plan: Plan) -> str:
     place = definition(text, register_of(products(text)[0].operands[SFB]), products(text)[0].start)
-    return with_operand(text, [place], 2, str(plan.ring("sfa").parts[0].column))
+    return with_operand(text, [place], 2, str(plan.ring("sf").part("sfa").column))
 
 
 @planted("sm100_fp8")
@@ -80,17 +80,15 @@ def scales_not_copied_to_tensor_memory(text: str, plan: Plan) -> str:
 
 @planted("sm100_fp8")
 def scales_copied_from_the_next_slot(text: str, plan: Plan) -> str:
-    copy = find(text, "tcgen05.cp")[1]
-    place = made_of(text, copy, 1, "add.s32")
-    return with_operand(text, [place], 2, str(int(place.operands[2]) + plan.ring("sfb").parts[0].bytes))
+    return moved_on(text, first_of(text, find(text, "tcgen05.cp")[1], 1), plan.ring("ab").part("sfb").bytes)
 
 
 def _ready(text: str, plan: Plan) -> Statement:
     """The first arrival of the transposing warp."""
-    return at(text, plan, "mbarrier.arrive.shared::cta", "sfa", "ready")[0]
+    return at(text, plan, "mbarrier.arrive.shared::cta", "sf", "ready")[0]
 
 
-@planted("sm100_fp8", says=r"sfa.*fence\.proxy\.async|proxy")
+@planted("sm100_fp8", says=r"sf\.sfa.*fence\.proxy\.async|proxy")
 def transposed_scales_not_fenced(text: str, plan: Plan) -> str:
     return delete(text, [nearest_before(text, "fence.proxy.async", _ready(text, plan).start)])
 
@@ -101,7 +99,7 @@ def lanes_not_synchronised_between_reading_and_writing_scales(text: str, plan: P
     return delete(text, [nearest_before(text, "bar.warp.sync", store.start)])
 
 
-@planted("sm100_fp8", says=r"sfa")
+@planted("sm100_fp8", says=r"scales")
 def lanes_not_synchronised_before_scales_are_handed_on(text: str, plan: Plan) -> str:
     return delete(text, [nearest_before(text, "bar.warp.sync", _ready(text, plan).start)])
 
@@ -131,20 +129,20 @@ def words_of_a_row_in_the_wrong_order(text: str, plan: Plan) -> str:
 
 @planted("sm100_fp8")
 def stride_between_row_groups_halved(text: str, plan: Plan) -> str:
-    return with_constants(text, _descriptors(text, A), (64 ^ 32) << 32)
+    return with_constants(text, [_descriptor(text, A)], (64 ^ 32) << 32)
 
 
 @planted("sm100_bf16_tn")
 def leading_offset_of_the_other_major(text: str, plan: Plan) -> str:
     """Atoms along m are as far apart as 8-k groups."""
-    found = _descriptors(text, A)
-    leading = int(found[0].operands[-1]) >> 16 & 0x3FFF
-    return with_constants(text, found, (leading ^ 64) << 16)
+    found = _descriptor(text, A)
+    leading = int(found.operands[-1]) >> 16 & 0x3FFF
+    return with_constants(text, [found], (leading ^ 64) << 16)
 
 
 @planted("sm100_fp8")
 def operands_read_without_their_swizzle(text: str, plan: Plan) -> str:
-    return with_constants(text, _descriptors(text, B), 2 << 61)
+    return with_constants(text, [_descriptor(text, B)], 2 << 61)
 
 
 @planted("sm100_fp8")
@@ -163,12 +161,22 @@ def advance_along_k_as_for_the_other_major(text: str, plan: Plan) -> str:
 
 @planted("sm100_pair")
 def descriptor_of_a_one_slot_ahead(text: str, plan: Plan) -> str:
-    place = made_of(text, products(text)[0], A, "add.s32")
-    return with_operand(text, [place], 2, str(int(place.operands[2]) + plan.ring("ab").part("a").bytes))
+    return moved_on(text, _descriptor(text, A), plan.ring("ab").part("a").bytes)
+
+
+@planted("sm100_pair")
+def slots_of_b_too_close(text: str, plan: Plan) -> str:
+    """The issuing warp takes the slots of B for half as far apart as they are."""
+    place = definition(text, products(text)[0].operands[B], products(text)[0].start)
+    stride = next(
+        made for each in place.operands[1:] if (made := definition(text, each, place.start)).opcode == "mul.wide.u32"
+    )
+    return with_operand(text, [stride], 2, str(int(stride.operands[2]) // 2))
 
 
 def _shapes(text: str) -> list[Statement]:
-    return [made_of(text, each, SHAPE, "or.b32") for each in products(text)]
+    """Where the instruction descriptor meets the scale bytes of a product or of a K block."""
+    return [definition(text, each.operands[SHAPE], each.start) for each in products(text)]
 
 
 @planted("sm100_fp8")

@@ -70,38 +70,35 @@ DEVICE void load(const Params& p) {
       ptx::mbarrier_wait(gemmgen::bar(ab::EMPTY, at.slot), at.phase ^ 1);
       const u32 full = gemmgen::bar(ab::FULL, at.slot);
       ptx::mbarrier_arrive_expect_tx(full, ab::TX_BYTES);
-      ab::A::load<CTAS>(at.slot, p.a, kb * TILE_K, tile.m(), full);
-      ab::B::load<CTAS>(at.slot, p.b, tile.n(), kb * TILE_K, full);
+      ab::A::load(at.slot, p.a, kb * TILE_K, tile.m(), full);
+      ab::B::load(at.slot, p.b, tile.n(), kb * TILE_K, full);
     }
   }
   gemmgen::drain(ab::EMPTY, at);
 }
 
-// spec: roles.mma: tcgen05 drains ab, fills acc; by one thread
+// spec: roles.mma: tcgen05 drains ab, fills acc; a warp waits, one lane issues
 DEVICE void mma(const Params& p, u32 tmem) {
-  using A = gemmgen::UmmaKMajor;
-  using B = gemmgen::UmmaMnMajor<64, 16>;
+  const bool elected = ptx::elect_one();
+  const gemmgen::UmmaKMajor<ab::A> a;
+  const gemmgen::UmmaMnMajor<ab::B, 64, 16> b;
   const u32 k_blocks = gemmgen::ceil_div(p.k, TILE_K);
   gemmgen::Cursor<ab::SLOTS> at;
   gemmgen::Cursor<acc::SLOTS> out;
   for (Schedule tile(p.m, p.n); tile.valid(); tile.advance(), out.advance()) {
-    ptx::mbarrier_wait(gemmgen::bar(acc::EMPTY, out.slot), out.phase ^ 1);
-    ptx::tcgen05_fence_after();
+    gemmgen::warp_wait(gemmgen::bar(acc::EMPTY, out.slot), out.phase ^ 1);
     const u32 d = tmem + acc::COLUMN + out.slot * acc::COLUMNS;
     for (u32 kb = 0; kb < k_blocks; ++kb, at.advance()) {
-      ptx::mbarrier_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);
-      ptx::tcgen05_fence_after();
-      const u64 a = A::descriptor(ab::A::address(at.slot));
-      const u64 b = B::descriptor(ab::B::address(at.slot));
-      // The last block stops where k ends.
-      const u32 rest = p.k - kb * TILE_K;
-      ptx::tcgen05_mma_f16<CTAS>(d, A::at(a, 0), B::at(b, 0), SHAPE, kb > 0);
-      if (rest > 16) ptx::tcgen05_mma_f16<CTAS>(d, A::at(a, 1), B::at(b, 1), SHAPE, 1);
-      if (rest > 32) ptx::tcgen05_mma_f16<CTAS>(d, A::at(a, 2), B::at(b, 2), SHAPE, 1);
-      if (rest > 48) ptx::tcgen05_mma_f16<CTAS>(d, A::at(a, 3), B::at(b, 3), SHAPE, 1);
-      ptx::tcgen05_commit<CTAS>(gemmgen::bar(ab::EMPTY, at.slot));
+      gemmgen::warp_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);
+      if (elected) {
+        ptx::tcgen05_mma_f16<CTAS>(d, a.at(at.slot, 0), b.at(at.slot, 0), SHAPE, kb > 0);
+        ptx::tcgen05_mma_f16<CTAS>(d, a.at(at.slot, 1), b.at(at.slot, 1), SHAPE, 1);
+        ptx::tcgen05_mma_f16<CTAS>(d, a.at(at.slot, 2), b.at(at.slot, 2), SHAPE, 1);
+        ptx::tcgen05_mma_f16<CTAS>(d, a.at(at.slot, 3), b.at(at.slot, 3), SHAPE, 1);
+        ptx::tcgen05_commit<CTAS>(gemmgen::bar(ab::EMPTY, at.slot));
+      }
     }
-    ptx::tcgen05_commit<CTAS>(gemmgen::bar(acc::FULL, out.slot));
+    if (elected) ptx::tcgen05_commit<CTAS>(gemmgen::bar(acc::FULL, out.slot));
   }
 }
 
@@ -125,8 +122,7 @@ DEVICE void store(const Params& p, u32 tmem) {
 
   gemmgen::Cursor<acc::SLOTS> at;
   for (Schedule tile(p.m, p.n); tile.valid(); tile.advance(), at.advance()) {
-    ptx::mbarrier_wait(gemmgen::bar(acc::FULL, at.slot), at.phase);
-    ptx::tcgen05_fence_after();
+    gemmgen::warp_wait(gemmgen::bar(acc::FULL, at.slot), at.phase);
     // Each warp of the four reaches its own 32 lanes.
     const u32 from = tmem + acc::COLUMN + at.slot * acc::COLUMNS + (warp * 32 << 16);
 #pragma unroll 1
@@ -174,7 +170,7 @@ void sm100_bf16_gemm_nn_bf16_128x128(const __grid_constant__ Params p) {
   } else if (warp == 4) {
     if (ptx::elect_one()) load(p);
   } else if (warp == 5) {
-    if (ptx::elect_one()) mma(p, tmem);
+    mma(p, tmem);
   }
 
   ptx::tcgen05_fence_before();
