@@ -285,4 +285,6 @@ def _padded_cells(m: TensorMap, box: Bytes) -> Bytes:
     if not m.element.padded_cell:
         return np.ascontiguousarray(box)
     cells = box.reshape(-1, CELL_ELEMENTS * m.element.bits // 8)
-    return np.pad(cells, ((0, 0), (0, CELL_ELEMENTS - cells.shape[1]))).reshape(m.rows, -1)
+    padded = np.full((len(cells), CELL_ELEMENTS), 0xFF, np.uint8)  # what hardware leaves there is not documented
+    padded[:, : cells.shape[1]] = cells
+    return padded.reshape(m.rows, -1)

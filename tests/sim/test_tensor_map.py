@@ -333,6 +333,7 @@ def test_packed_align16_pads_every_cell() -> None:
     for row, cell in product(range(8), range(8)):
         at = 1024 + 128 * row + 16 * (cell ^ row)
         np.testing.assert_array_equal(shared[at : at + 8], memory[row, 64 + 8 * cell : 72 + 8 * cell])
+        assert (shared[at + 8 : at + 16] == 0xFF).all()  # nothing that a kernel could take for data
     np.testing.assert_array_equal(tm.load_shared_box(tensor_map, shared, 1024), box)
     plan = tm.box_copy_plan(tensor_map, (128, 0), 1024)
     np.testing.assert_array_equal(shared[1024 + plan.shared_offset], memory[:, 64:])
