@@ -148,6 +148,7 @@ class NamedBarrier:
             )
         self.expected, self.all_threads = threads, everyone
         self.arrived += 32
+        warp.settle_loads()
         clock = warp.release()
         self.clock = clock if self.clock is None else np.maximum(self.clock, clock)
         if self.arrived > self._needed():

@@ -13,7 +13,7 @@ from .barriers import ClusterBarrier, MBarrier, NamedBarrier
 from .errors import Fault
 from .labels import Labels
 from .memory import POISON, RANK_SHIFT, SHARED_START, Block
-from .shadow import Shadow
+from .shadow import CLOCK_ROWS, Shadow
 from .warp import Warp
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Cta:
         self.named: dict[int, NamedBarrier] = {}
         self.maps: dict[int, bytes] = {}  # descriptor cache, dropped only by fence.proxy.tensormap
         self.wgmma_ops: dict[tuple[int, int], Any] = {}
-        self.flag_clock = np.zeros((2, cluster.clock_size), np.int32)  # passed on by volatile and atomic accesses
+        self.flag_clock = np.zeros((CLOCK_ROWS, cluster.clock_size), np.int32)  # by volatile and atomic accesses
         self.tensor: Any = None  # tensor memory and pipe, once a tcgen05 instruction ran
         self.exited = False
         threads = cluster.threads

@@ -10,6 +10,7 @@ import numpy as np
 from .errors import Fault
 from .types import Array
 
+CLOCK_ROWS = 3
 NEVER = np.int32(2**30)  # an access that is still in flight: later than anything a clock can hold
 UNWAITED = np.int32(2**30 - 1)
 SOME_LANES, EVERY_LANE = -1, -2  # who wrote a word: parts of it by several lanes; all lanes together (stmatrix)
@@ -17,7 +18,7 @@ Index = Any  # an integer array, or a slice for a contiguous box
 
 
 class Actor(Protocol):
-    """A warp as the shadow sees it: its number, clocks [happens-before, proxy-fenced] and own epoch."""
+    """A warp as the shadow sees it: its number, clocks [happens-before, proxy-fenced, loads settled] and own epoch."""
 
     number: int
     clock: Array
@@ -40,6 +41,7 @@ class Shadow:
         self.generic = np.zeros(words, np.bool_)
         self.read = np.zeros((warps, words), np.int32)
         self.read_lane = np.full(words, -1, np.int8)  # the last lane that read, of whichever warp
+        self.loaded = np.zeros((warps, words), np.int32)  # as `read`, by ordinary loads and ldmatrix only
 
     # generic proxy
 
@@ -52,6 +54,7 @@ class Shadow:
         if same.any():
             self._check_lanes(warp, words, same & (self.lane[words] != lanes) & (self.lane[words] >= 0))
         self.read[warp.number][words] = warp.epoch
+        self.loaded[warp.number][words] = warp.epoch
         self.read_lane[words] = lanes
 
     def _check_read_lanes(self, warp: Actor, words: Array, lanes: Array) -> None:
@@ -180,6 +183,7 @@ class Shadow:
         self._check_overwrite(f"{what} writes", words, clock[0])
         if not generic:
             self._check_overwrite_fenced(clock, words, what)
+            self._check_loads_settled(clock, words, what)
         self.writer[words] = actor
         self.written[words] = epoch
         self.lane[words] = SOME_LANES
@@ -193,6 +197,18 @@ class Shadow:
                 f"{self.names.shared(word * 4)}: {what} overwrites through the async proxy what "
                 f"{self.names.actor(int(self.writer[word]))} wrote with ordinary stores; "
                 "fence.proxy.async is missing between"
+            )
+
+    def _check_loads_settled(self, clock: Array, words: Index, what: str) -> None:
+        """An H100 lets the copy engine overwrite what ldmatrix has yet to read, although its lane has arrived."""
+        late = self.loaded[:, words] > clock[2, : self.warps].reshape((-1,) + (1,) * (self.loaded[:, words].ndim - 1))
+        if late.any():
+            reader = int(np.nonzero(late)[0][0])
+            word = self._first(words, late[reader])
+            self.names.gpu.warn(
+                f"{self.names.shared(word * 4)}: {what} overwrites through the async proxy what "
+                f"{self.names.actor(reader)} read with ordinary loads; they may be in flight when it arrives at a "
+                "barrier, so put fence.proxy.async (or a barrier of the CTA) between"
             )
 
     def _check_overwrite(self, verb: str, words: Index, clock: Array) -> None:

@@ -14,6 +14,7 @@ from .blocks import BlockCode, site_of
 from .errors import Fault, OutOfBounds, SimulationError
 from .groups import FULL, REPICK, YIELD, Group, Wait, lane_ranges, lanes_of, mask_array
 from .registry import CONTROL, Call, meaning
+from .shadow import CLOCK_ROWS
 from .types import LANES, Array, Instr, Mask, Reg
 from .values import Registers
 
@@ -71,7 +72,7 @@ class Warp:
         size = len(cta.program.entry.instrs) + 1
         self.full: list[Block | None] = [None] * size
         self.masked: list[Block | None] = [None] * size
-        self.clock = np.zeros((2, cta.cluster.clock_size), np.int32)
+        self.clock = np.zeros((CLOCK_ROWS, cta.cluster.clock_size), np.int32)
         self.epoch = self.lane_epoch = self.soft_epoch = self.elect_epoch = 1
         self.clock[0, self.number] = 1
         self.effects = 0
@@ -142,6 +143,11 @@ class Warp:
     def proxy_fence(self) -> None:
         """fence.proxy.async: everything this warp knows of is now visible to the async proxy."""
         np.maximum(self.clock[1], self.clock[0], out=self.clock[1])
+        self.settle_loads()
+
+    def settle_loads(self) -> None:
+        """Loads that this warp knows of have read: they wait for a proxy fence, a barrier of the CTA, or products."""
+        np.maximum(self.clock[2], self.clock[0], out=self.clock[2])
         self.epoch += 1
         self.clock[0, self.number] = self.epoch
 
