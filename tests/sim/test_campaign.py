@@ -16,7 +16,7 @@ from gemmgen.ir import Arch, DType
 from gemmgen.runtime.simulation import SCHEDULES
 
 DOCS = Path(__file__).parents[2] / "docs"
-SLICE = {Arch.SM90: 100, Arch.SM100: 20}
+SLICE = {Arch.SM90: 200, Arch.SM100: 25, Arch.SM120: 150}
 """Every how many kernels of the catalog are run beside other tests."""
 SPECS = catalog.specs()
 CHOSEN = [
