@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from campaign.layouts import run_layout
 from campaign.page import Row, from_json, page, refusals, to_json
-from campaign.problems import ALL, MATRICES, K, M, N, admission, covering, pairs, values
+from campaign.problems import ALL, MATRICES, Choice, K, M, N, admission, covering, pairs, values
 from campaign.runs import Case, Found, digest, run
 
 from gemmgen import catalog
@@ -55,6 +55,15 @@ def test_every_pair_of_sizes_occurs_and_the_largest_problem() -> None:
     assert chosen == covering(ALL) and len(chosen) < 30 and (max(M), max(N), max(K)) in chosen
     assert [set(axis) for axis in zip(*values(ALL), strict=True)] == [set(M), set(N), set(K)]
     assert len(values(ALL)) == 5
+
+
+def test_few_problems_a_kernel_are_every_pair_of_many_kernels() -> None:
+    few, pairwise = Choice(few=2), covering(ALL)
+    assert {each for place in range(len(pairwise)) for each in few.problems(ALL, place)} == set(pairwise)
+    assert few.problems(ALL, 0) + few.problems(ALL, 1) == pairwise[:4] and Choice(99).problems(ALL, 3) == pairwise
+    assert Choice().problems(ALL, 7) == pairwise and Choice(every=True).problems(ALL, 7) == list(ALL)
+    found = run(SPECS[BF16], [(1, 16, 32)], SCHEDULES[:1], first=2)
+    assert (found.exact, found.wide, found.faults) == (1, 1, [])
 
 
 def test_only_4_bit_factors_beside_8_bit_ones_refuse_sizes() -> None:

@@ -16,6 +16,9 @@ from .runs import Found
 RULES = 1
 """Counts changes of inputs, problems or judgement: rows of another number are out of date."""
 
+FEWEST_PAIRS = len(M) * len(N)
+"""Fewer problems cannot hold every pair of m and n."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -104,7 +107,7 @@ def _introduction(arch: str, rows: Sequence[Row], schedules: Sequence[str]) -> I
         f"{len(rows)} kernels of the catalog, {runs} runs of the PTX that NVRTC made, {faults} wrong. Sizes are "
         f"M = {_listed(M)}, N = {_listed(N)} and K = {_listed(K)}, those that the operator admits; where it refuses a "
         "K, the next multiple of 128 is taken. Problems are chosen so that every pair of sizes of two axes occurs, "
-        "or are all of them. One cluster walks all tiles, or two or three share them."
+        f"or are all of them{_fewer(rows)}. One cluster walks all tiles, or two or three share them."
     )
     yield (
         f"*exact*: runs under each of {_listed(schedules)} whose output is, bit for bit, the only right one. Inputs "
@@ -120,6 +123,12 @@ def _introduction(arch: str, rows: Sequence[Row], schedules: Sequence[str]) -> I
         "Layout kernels, which only move bytes, run on matrices of all these M and N by K; every byte of the "
         "destination's memory is compared."
     )
+
+
+def _fewer(rows: Sequence[Row]) -> str:
+    """What to say of kernels whose problems are too few to hold every pair."""
+    few = sum(each.problems < min(each.every, FEWEST_PAIRS) for each in rows)
+    return f"; for {few} kernels, some of those, others from kernel to kernel" if few else ""
 
 
 def _line(each: Row, notes: Sequence[str]) -> str:

@@ -84,6 +84,22 @@ def pairs(sizes: Sizes) -> set[tuple[tuple[str, int], ...]]:
     return set(itertools.combinations(zip(AXES, sizes, strict=True), 2))
 
 
+@dataclass(frozen=True)
+class Choice:
+    """How many problems a kernel is run on: so few, every one, or as many as bring every pair of sizes."""
+
+    few: int = 0
+    every: bool = False
+
+    def problems(self, taken: Sequence[Sizes], place: int) -> list[Sizes]:
+        """Of those that are taken; the few ones go on, kernel by kernel, where those of the place before ended."""
+        if self.every:
+            return list(taken)
+        pairwise = covering(taken)
+        few = min(self.few, len(pairwise))
+        return [pairwise[(place * few + each) % len(pairwise)] for each in range(few)] if few else pairwise
+
+
 def values(problems: Sequence[Sizes]) -> list[Sizes]:
     """A few problems in which every value of every axis occurs: what there is time for beside other tests."""
     left = {each for sizes in problems for each in zip(AXES, sizes, strict=True)}

@@ -62,13 +62,13 @@ def digest(spec: AnySpec) -> str:
     return hashlib.sha256("\n".join(executed).encode()).hexdigest()[:16]
 
 
-def run(spec: KernelSpec, problems: Sequence[Sizes], schedules: Sequence[str] = SCHEDULES) -> Found:
-    """Each problem with exact inputs under each schedule, and with wide inputs under one of them."""
+def run(spec: KernelSpec, problems: Sequence[Sizes], schedules: Sequence[str] = SCHEDULES, *, first: int = 0) -> Found:
+    """Each problem with exact inputs under each schedule, and with wide ones under one of them, counted from first."""
     found = Found(spec.name)
     if len(spec.outputs) != 1:
         found.faults.append(f"writes {len(spec.outputs)} outputs; Case judges one, so teach it the others")
         return found
-    for number, sizes in enumerate(problems):
+    for number, sizes in enumerate(problems, first):
         for exact in (True, False):
             case = Case(spec, sizes, number, exact)
             case.note_codes(found)
