@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gemmgen.ir import (
+        Activation,
+        Apply,
         Arch,
         Bias,
         BlockScale,
@@ -20,14 +22,17 @@ if TYPE_CHECKING:
         KernelSpec,
         LaunchControl,
         LayoutSpec,
+        MmaSync,
         OneTile,
         Operand,
         Persistent,
         Plan,
+        Quantise,
         Residual,
         Ring,
         Role,
         Scale,
+        SplitK,
         Step,
         Store,
         Tcgen05,
@@ -41,6 +46,8 @@ if TYPE_CHECKING:
     from gemmgen.runtime.simulation import simulate
 
 __all__ = [
+    "Activation",
+    "Apply",
     "Arch",
     "Bias",
     "BlockScale",
@@ -51,14 +58,17 @@ __all__ = [
     "KernelSpec",
     "LaunchControl",
     "LayoutSpec",
+    "MmaSync",
     "OneTile",
     "Operand",
     "Persistent",
     "Plan",
+    "Quantise",
     "Residual",
     "Ring",
     "Role",
     "Scale",
+    "SplitK",
     "Step",
     "Store",
     "Tcgen05",

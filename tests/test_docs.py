@@ -32,6 +32,11 @@ def test_the_first_spec_of_the_readme_is_the_example() -> None:
     assert len(example.splitlines()) <= 25
 
 
+def test_the_fused_kernel_of_its_page_is_the_example() -> None:
+    example = (TOP / "examples" / "fused_up.py").read_text()
+    assert blocks(TOP / "docs" / "fused_kernel.md", "python")[0] == example
+
+
 @pytest.mark.parametrize(
     ("name", "index"),
     [
@@ -50,7 +55,7 @@ def test_python_in_a_document_runs(name: str, index: int) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_files_that_a_document_names_exist(name: str) -> None:
     text = (TOP / name).read_text()
-    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
     ticked = re.findall(r"`((?:gemmgen|tests|docs|examples|benchmarks|generated)/[\w./]*)`", text)
     for path in [*((TOP / name).parent / link for link in links), *(TOP / path for path in ticked)]:
         assert path.exists(), f"{name} names {path.relative_to(TOP)}"

@@ -16,7 +16,7 @@ from gemmgen.ops.quantise import AMAX_FLOOR, ceil_to_ue8m0, pack_fp4
 from gemmgen.ops.quantise.blocks import block_amax, spread
 from gemmgen.ops.quantise.formats import E2M1_MAX, E4M3_MAX, decode_e4m3, encode_e2m1, encode_e4m3, encode_ue4m3
 from gemmgen.ops.quantise.ue8m0 import pack_bytes, ue8m0_bytes
-from gemmgen.runtime.arguments import SPREAD_ELEMENTS
+from gemmgen.runtime.arguments import SPREAD_ELEMENTS, expected_shape
 
 LARGEST = {DType.E4M3: E4M3_MAX, DType.E5M2: 57344.0, DType.E2M1: E2M1_MAX}
 SCALES_PER_WORD = 4
@@ -32,27 +32,26 @@ Operands = dict[str, torch.Tensor | float]
 
 
 def random_operands(spec: KernelSpec, sizes: Mapping[str, int], seed: int) -> Operands:
-    """Normal data, quantised block by block where the spec scales blocks; the output full of NaN bits."""
+    """Normal data, quantised block by block where the spec scales blocks; outputs full of NaN bits."""
     generator = torch.Generator().manual_seed(seed)
     found: Operands = {}
     for data, scale in scaled_pairs(spec):
         values = _uneven(sizes[outer_axis(data)], sizes["k"], generator)
         found[data.name], found[scale.name] = quantise(values, data, scale)
     for operand in spec.operands:
-        if operand.name in found:
+        if operand.name in found or operand in spec.outputs:
             continue
         if operand.is_scalar:
             found[operand.name] = float(torch.rand((), generator=generator) + 0.5)
         else:
             values = torch.randn(_shape(operand, sizes), generator=generator)
             found[operand.name] = lay_out(_representable(values, operand, spec), operand)
-    found[spec.output.name] = poisoned(spec.output, sizes)
-    return found
+    return {**found, **{output.name: poisoned(output, sizes) for output in spec.outputs}}
 
 
 def poisoned(output: Operand, sizes: Mapping[str, int]) -> torch.Tensor:
     """An output in which every byte is 0xFF: NaN in each type, so that an element nobody wrote shows."""
-    tensor = lay_out(torch.zeros(_shape(output, sizes), dtype=TORCH_DTYPES[output.dtype]), output)
+    tensor = lay_out(torch.zeros(expected_shape(output, sizes), dtype=TORCH_DTYPES[output.dtype]), output)
     torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).fill_(0xFF)
     return tensor
 

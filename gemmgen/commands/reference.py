@@ -12,8 +12,9 @@ from functools import partial
 import torch
 
 from gemmgen.commands.inputs import NAN_BYTES, Operands, factors_of, granule, scaled_pairs
-from gemmgen.ir import Activation, Apply, Bias, DType, KernelSpec, Operand, Residual, Scale, Step, Wgmma
+from gemmgen.ir import Activation, Apply, Bias, DType, KernelSpec, Operand, Quantise, Residual, Scale, Step, Wgmma
 from gemmgen.ir.expression import evaluate
+from gemmgen.ir.spec import QUANTISED
 from gemmgen.ops.quantise import decode_ue8m0, unpack_fp4
 from gemmgen.ops.quantise.blocks import spread
 from gemmgen.ops.quantise.formats import decode_e2m1, decode_e4m3
@@ -41,7 +42,7 @@ def reference(spec: KernelSpec, operands: Operands) -> torch.Tensor:
         )
     result = a @ b.T
     for step in spec.epilogue:
-        reads = [_broadcast(spec.operand(name), operands[name]) for name in step.operands if name in operands]
+        reads = [_broadcast(spec.operand(name), operands[name]) for name in step.reads]
         result = _after(step, result, reads)
     return result
 
@@ -57,7 +58,7 @@ def _after(step: Step, x: torch.Tensor, reads: list[torch.Tensor | float]) -> to
     if isinstance(step, Activation):
         return MEANINGS[step.function](x)
     if isinstance(step, Apply):
-        named = dict(zip(step.operands, reads, strict=True))
+        named = dict(zip(step.reads, reads, strict=True))
         return torch.broadcast_to(torch.as_tensor(evaluate(step.tree, {"acc": x, **named}, MEANINGS)), x.shape)
     return x
 
@@ -100,8 +101,30 @@ def compare(result: torch.Tensor, expected: torch.Tensor) -> Errors:
 def tolerance(spec: KernelSpec) -> float:
     """The worst tile error that rounding explains: of D to bf16, plus of sums inside the tensor core."""
     output = 2**-8 if spec.output.dtype == DType.BF16 else 0.0
+    step = spec.epilogue[-1]
+    if isinstance(step, Quantise):
+        output = NARROW[spec.operand(step.to).dtype]
     thirteen_bits = isinstance(spec.math.body, Wgmma) and factors_of(spec)[0].dtype == DType.E4M3
     return output + (2e-3 if thirteen_bits else 1e-4)
+
+
+NARROW = {DType.E4M3: 2**-4, DType.E2M1: 2**-2}
+"""The relative error of rounding to a narrow type, of what its block's scale has brought into its range."""
+
+
+def numbers_of(spec: KernelSpec, outputs: Operands) -> torch.Tensor:
+    """What the outputs stand for: a narrow one times the scales of its blocks."""
+    step = spec.epilogue[-1]
+    value = outputs[spec.output.name]
+    assert isinstance(value, torch.Tensor)
+    if not isinstance(step, Quantise):
+        return value
+    data, scales = spec.operand(step.to), spec.operand(step.scales)
+    codes = _numbers(value, data)
+    size = QUANTISED[data.dtype, scales.dtype]
+    spread_scales = spread(_numbers(outputs[scales.name], scales), (1, size), *codes.shape)
+    tensor_scale = outputs[step.tensor_scale] if step.tensor_scale else 1.0
+    return codes * spread_scales * (tensor_scale.double() if isinstance(tensor_scale, torch.Tensor) else tensor_scale)
 
 
 def _tile_norms(values: torch.Tensor) -> torch.Tensor:
@@ -117,6 +140,8 @@ def _numbers(value: torch.Tensor | float, operand: Operand) -> torch.Tensor:
     stored = value.T if operand.axes[0] == "k" else value
     if operand.dtype == DType.E2M1:
         return decode_e2m1(unpack_fp4(stored.contiguous())).double()
+    if operand.dtype == DType.UE8M0:
+        return decode_ue8m0(stored).double()
     if operand.dtype in NAN_BYTES:
         codes = ue8m0_bytes(stored)  # of words; also where they hold another kind of byte
         decode = decode_ue8m0 if operand.dtype == DType.UE8M0X4 else decode_e4m3

@@ -6,11 +6,12 @@ import contextlib
 import sys
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from gemmgen.commands.inputs import Operands, random_operands
-from gemmgen.commands.reference import Errors, compare, reference, tolerance
+from gemmgen.commands.reference import Errors, compare, numbers_of, reference, tolerance
 from gemmgen.commands.relayout import expected_memory, memory_of, random_layout_operands
 from gemmgen.commands.targets import Sizes
 from gemmgen.ir import AnySpec, LayoutSpec
@@ -72,8 +73,9 @@ def execute(spec: AnySpec, sizes: Sizes, device: torch.device, schedule: str, se
     operands = random_operands(spec, {"m": sizes.m, "n": sizes.n, "k": sizes.k}, seed)
     expected = reference(spec, operands)
     started = time.perf_counter()
-    result, warnings = _call(spec, operands, device, schedule, seed)
+    outputs, warnings = _call(spec, operands, device, schedule, seed)
     seconds = time.perf_counter() - started
+    result = numbers_of(spec, {**operands, **outputs})
     errors = compare(result, expected)
     return Outcome(result, errors, seconds, not errors.worst_tile <= tolerance(spec), warnings)
 
@@ -82,7 +84,8 @@ def _execute_layout(spec: LayoutSpec, sizes: Sizes, device: torch.device, schedu
     operands = random_layout_operands(spec, {"m": sizes.m, "k": sizes.k}, seed)
     expected = expected_memory(spec, operands)
     started = time.perf_counter()
-    result, warnings = _call(spec, dict(operands), device, schedule, seed)
+    outputs, warnings = _call(spec, dict(operands), device, schedule, seed)
+    result = outputs[spec.output.name]
     seconds = time.perf_counter() - started
     differ = float((memory_of(result) != expected).double().mean())
     return Outcome(result, Errors(differ, differ), seconds, differ > 0, warnings)
@@ -90,21 +93,20 @@ def _execute_layout(spec: LayoutSpec, sizes: Sizes, device: torch.device, schedu
 
 def _call(
     spec: AnySpec, operands: Operands, device: torch.device, schedule: str, seed: int
-) -> tuple[torch.Tensor, tuple[str, ...]]:
-    """The output on the CPU, and the simulator's warnings."""
+) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
+    """The outputs on the CPU, and the simulator's warnings."""
     import gemmgen
 
     there = {name: _move(value, device) for name, value in operands.items()}
     simulated = gemmgen.simulate(spec.arch, schedule=schedule, seed=seed)
     with simulated if device.type == "cpu" else contextlib.nullcontext() as simulation:
         gemmgen.op(spec)(**there)
-    result = there[spec.output.name]
-    assert isinstance(result, torch.Tensor)
+    outputs = {each.name: _move(there[each.name], torch.device("cpu")) for each in spec.outputs}
     reports = simulation.reports if simulation else []
-    return _move(result, torch.device("cpu")), tuple(warning for report in reports for warning in report.warnings)
+    return outputs, tuple(warning for report in reports for warning in report.warnings)
 
 
-def _move(value: torch.Tensor | float, device: torch.device) -> torch.Tensor | float:
+def _move(value: Any, device: torch.device) -> Any:
     """The same view of the same storage on another device: pitches are part of what is tested."""
     if not isinstance(value, torch.Tensor) or device.type == "cpu":
         return value

@@ -17,54 +17,45 @@ DEVICE float largest_of_quad(float x) {
   return ptx::larger_magnitude(x, ptx::exchange<2>(x));
 }
 
-// Codes of GROUPS groups of eight columns from column n, of rows m and m + 8; their scales are written, by the lanes of a
-// quad in turn.
+// Codes of GROUPS groups of eight columns of one row from column n; scales are written, by the lanes of a quad in turn.
 template <class Rule, class Scales, u32 GROUPS>
-DEVICE void quantise_fragments(u32 (&codes)[GROUPS][2], const float2 (&x)[GROUPS][2], const Scales& scales, u32 m, u32 n,
+DEVICE void quantise_fragments(u32 (&codes)[GROUPS], const float2 (&x)[GROUPS], const Scales& scales, u32 row, u32 n,
                                u32 rows, u32 cols) {
   constexpr u32 WIDTH = Rule::BLOCK / 8, BLOCKS = GROUPS / WIDTH;
+  decltype(Rule::scale(0).stored) mine[(BLOCKS + 3) / 4];
 #pragma unroll
-  for (u32 h = 0; h < 2; ++h) {
-    decltype(Rule::scale(0).stored) mine[(BLOCKS + 3) / 4];
+  for (u32 block = 0; block < BLOCKS; ++block) {
+    float amax = 0.0f;
 #pragma unroll
-    for (u32 block = 0; block < BLOCKS; ++block) {
-      float amax = 0.0f;
+    for (u32 j = block * WIDTH; j < (block + 1) * WIDTH; ++j)
+      amax = ptx::larger_magnitude(ptx::larger_magnitude(amax, x[j].x), x[j].y);
+    const auto scale = Rule::scale(__float_as_uint(largest_of_quad(amax)));
+    if (block % 4 == 0 || ptx::lane_index() % 4 == block % 4) mine[block / 4] = scale.stored;
 #pragma unroll
-      for (u32 j = block * WIDTH; j < (block + 1) * WIDTH; ++j)
-        amax = ptx::larger_magnitude(ptx::larger_magnitude(amax, x[j][h].x), x[j][h].y);
-      const auto scale = Rule::scale(__float_as_uint(largest_of_quad(amax)));
-      if (block % 4 == 0 || ptx::lane_index() % 4 == block % 4) mine[block / 4] = scale.stored;
-#pragma unroll
-      for (u32 j = block * WIDTH; j < (block + 1) * WIDTH; ++j) codes[j][h] = Rule::encode(mul(x[j][h], both(scale.inverse)));
-    }
-    const u32 row = m + 8 * h, first = n / Rule::BLOCK + ptx::lane_index() % 4;
-    if (row < rows)
-#pragma unroll
-      for (u32 four = 0; four < BLOCKS; four += 4)
-        if (ptx::lane_index() % 4 + four < BLOCKS)
-          scales.put(row, first + four, ceil_div(cols, Rule::BLOCK), mine[four / 4]);
+    for (u32 j = block * WIDTH; j < (block + 1) * WIDTH; ++j) codes[j] = Rule::encode(mul(x[j], both(scale.inverse)));
   }
+  const u32 lane = ptx::lane_index() % 4;
+  if (row < rows)
+#pragma unroll
+    for (u32 four = 0; four < BLOCKS; four += 4)
+      if (lane + four < BLOCKS)
+        scales.put(row, n / Rule::BLOCK + lane + four, ceil_div(cols, Rule::BLOCK), mine[four / 4]);
 }
 
-// The epilogue's values of GROUPS groups of eight columns; what lies past the edge is 0 and counts in no block.
+// The epilogue's values of GROUPS groups of eight columns of one row, whose sums are every fourth pair from `acc`. What
+// lies past the edge is 0 and counts in no block.
 template <u32 GROUPS, class F>
-DEVICE void values_of_fragments(float2 (&x)[GROUPS][2], const float* acc, u32 m, u32 n, u32 cols, const F& epilogue) {
+DEVICE void values_of_fragments(float2 (&x)[GROUPS], const float* acc, u32 row, u32 n, u32 cols, const F& epilogue) {
 #pragma unroll
   for (u32 j = 0; j < GROUPS; ++j)
-#pragma unroll
-    for (u32 h = 0; h < 2; ++h) {
-      const u32 col = n + 8 * j + fragment_col();
-      x[j][h] = epilogue(make_float2(acc[4 * j + 2 * h], acc[4 * j + 2 * h + 1]), m + 8 * h, col);
-    }
+    x[j] = epilogue(make_float2(acc[4 * j], acc[4 * j + 1]), row, n + 8 * j + fragment_col());
   if (n + 8 * GROUPS <= cols) return;
 #pragma unroll
-  for (u32 j = 0; j < GROUPS; ++j)
-#pragma unroll
-    for (u32 h = 0; h < 2; ++h) {
-      const u32 col = n + 8 * j + fragment_col();
-      if (col >= cols) x[j][h].x = 0.0f;
-      if (col + 1 >= cols) x[j][h].y = 0.0f;
-    }
+  for (u32 j = 0; j < GROUPS; ++j) {
+    const u32 col = n + 8 * j + fragment_col();
+    if (col >= cols) x[j].x = 0.0f;
+    if (col + 1 >= cols) x[j].y = 0.0f;
+  }
 }
 
 // Staged through SLOTS buffers of 16 rows x ROW_BYTES a warp and written by TMA, which clips at the matrix's edge.
@@ -77,17 +68,15 @@ class StagedQuantisedFragments {
   Scales scales_;
   u32 slot_ = 0;
 
-  DEVICE static void write(u32 to, const u32 (&codes)[COLS / 8][2]) {
+  DEVICE static void write(u32 to, u32 row, const u32 (&codes)[COLS / 8]) {
 #pragma unroll
-    for (u32 j = 0; j < COLS / 8; ++j)
-#pragma unroll
-      for (u32 h = 0; h < 2; ++h) {
-        const u32 at = staged<ROW_BYTES>(ptx::lane_index() / 4 + 8 * h, (8 * j + fragment_col()) * Rule::BITS / 8);
-        if constexpr (Rule::BITS == 8)
-          ptx::store_shared_half(to + at, u16(codes[j][h]));
-        else
-          ptx::store_shared_byte(to + at, u8(codes[j][h]));
-      }
+    for (u32 j = 0; j < COLS / 8; ++j) {
+      const u32 at = to + staged<ROW_BYTES>(row, (8 * j + fragment_col()) * Rule::BITS / 8);
+      if constexpr (Rule::BITS == 8)
+        ptx::store_shared_half(at, u16(codes[j]));
+      else
+        ptx::store_shared_byte(at, u8(codes[j]));
+    }
   }
 
  public:
@@ -98,18 +87,21 @@ class StagedQuantisedFragments {
   // The warp's 16 rows from row m, columns from n.
   template <u32 REGS, class F>
   DEVICE void block(const float (&acc)[REGS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
-    const u32 row = m + ptx::lane_index() / 4;
 #pragma unroll
     for (u32 col = 0; col < 2 * REGS; col += COLS) {
       if (m >= rows || n + col >= cols) return;
-      float2 x[COLS / 8][2];
-      u32 codes[COLS / 8][2];
-      values_of_fragments(x, acc + col / 2, row, n + col, cols, epilogue);
-      quantise_fragments<Rule>(codes, x, scales_, row, n + col, rows, cols);
       const u32 to = buffers_ + slot_ * BUFFER;
       if (ptx::lane_index() == 0) ptx::bulk_wait_read<SLOTS - 1>();
       ptx::sync_warp();
-      write(to, codes);
+#pragma unroll
+      for (u32 h = 0; h < 2; ++h) {
+        const u32 row = ptx::lane_index() / 4 + 8 * h;
+        float2 x[COLS / 8];
+        u32 codes[COLS / 8];
+        values_of_fragments(x, acc + col / 2 + 2 * h, m + row, n + col, cols, epilogue);
+        quantise_fragments<Rule>(codes, x, scales_, m + row, n + col, rows, cols);
+        write(to, row, codes);
+      }
       ptx::fence_proxy_async();
       ptx::sync_warp();
       if (ptx::lane_index() == 0) {
@@ -148,21 +140,22 @@ class DirectQuantisedFragments {
 
   template <u32 REGS, class F>
   DEVICE void block(const float (&acc)[REGS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
-    const u32 row = m + ptx::lane_index() / 4;
     constexpr u32 GROUPS = Rule::BLOCK / 8;
 #pragma unroll
     for (u32 col = 0; col < 2 * REGS; col += Rule::BLOCK) {
-      float2 x[GROUPS][2];
-      u32 codes[GROUPS][2];
-      values_of_fragments(x, acc + col / 2, row, n + col, cols, epilogue);
-      quantise_fragments<Rule>(codes, x, scales_, row, n + col, rows, cols);
 #pragma unroll
-      for (u32 j = 0; j < GROUPS; ++j)
+      for (u32 h = 0; h < 2; ++h) {
+        const u32 row = m + ptx::lane_index() / 4 + 8 * h;
+        float2 x[GROUPS];
+        u32 codes[GROUPS];
+        values_of_fragments(x, acc + col / 2 + 2 * h, row, n + col, cols, epilogue);
+        quantise_fragments<Rule>(codes, x, scales_, row, n + col, rows, cols);
 #pragma unroll
-        for (u32 h = 0; h < 2; ++h) {
+        for (u32 j = 0; j < GROUPS; ++j) {
           const u32 at = n + col + 8 * j + fragment_col();
-          if (row + 8 * h < rows && at < cols) put(row + 8 * h, at, cols, codes[j][h]);
+          if (row < rows && at < cols) put(row, at, cols, codes[j]);
         }
+      }
     }
   }
 
