@@ -19,5 +19,8 @@ SCALED_SHAPES_SM100 = (*BF16_SHAPES_SM100[:-1], PairShape(224, ctas=2), PairShap
 GENERAL_SHAPES_SM100 = (PairShape(128), PairShape(256, ctas=2))
 """For every other combination of layout, output type, C and granularity."""
 
+LAUNCH_CONTROL_SHAPES = (PairShape(128, launch_control=True), PairShape(224, ctas=2, launch_control=True))
+"""Written out for callers that ask for launch control; any other tile takes it as well."""
+
 DIRECT_SHAPES_SM100 = (PairShape(128),)
 """For outputs whose pitch or row is no multiple of 16 bytes, which TMA cannot store to."""

@@ -13,6 +13,7 @@ from gemmgen.catalog.shapes_sm100 import (
     BF16_SHAPES_SM100,
     DIRECT_SHAPES_SM100,
     GENERAL_SHAPES_SM100,
+    LAUNCH_CONTROL_SHAPES,
     SCALED_SHAPES_SM100,
 )
 from gemmgen.ir import DType, KernelSpec, Operand, Scale
@@ -130,6 +131,8 @@ def shipped_sm100() -> Iterator[KernelSpec]:
             yield scaled_gemm_sm100(FP8, shape, d, residual)
     for product in COMMON:
         yield scaled_gemm_sm100(product, *DIRECT_SHAPES_SM100, direct_store=True)
+        for shape in LAUNCH_CONTROL_SHAPES:
+            yield scaled_gemm_sm100(product, shape)
     for layout in LAYOUTS[1:]:
         for shape in GENERAL_SHAPES_SM100:
             yield scaled_gemm_sm100(FP8.lying(layout), shape)
@@ -144,3 +147,5 @@ def _bf16() -> Iterator[KernelSpec]:
             if layout == "nt":
                 for shape in DIRECT_SHAPES_SM100:
                     yield bf16_gemm(layout, shape, d, residual, direct_store=True)
+    for shape in LAUNCH_CONTROL_SHAPES:
+        yield bf16_gemm("nt", shape)

@@ -4,11 +4,20 @@ A tile costs, per 128 bytes of k, its columns and ``ROWS`` for the 128 rows it a
 columns to be stored. That is hidden behind the next tile when two accumulators fit tensor memory, and paid once a wave
 when they do not. Multiplied by waves, the cheapest shape wins. Pairs of CTAs load half of B each, so among equals they
 win where there are more than one CTA's rows and the pairs fill the device; elsewhere single CTAs do. Then the wider.
+
+Tiles with swapped factors compete by the same rule: a tile of few rows costs its rows, not the 128 columns it is wide,
+so they win where the output has fewer rows than columns of the narrowest tile, as in decoding.
+
+Launch control is for callers that ask. It pays where multiprocessors are not all free and alike throughout a call, as
+beside another stream's kernels: a static walk ends with its slowest CTA, while one that takes over launches ends when
+the last tile does. Where the device is one's own it only adds an answer to every tile; and the hardware's answers are
+what no kernel that is known to work has calibrated, so nothing takes it unasked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gemmgen.catalog import PairShape
 
@@ -32,6 +41,9 @@ def cost(shape: PairShape, m: int, n: int, k_bytes: int, sms: int, scaled: bool)
     return time, (shape.ctas == 2) != pairs_fit, -shape.n
 
 
-def choose(shapes: Sequence[PairShape], m: int, n: int, k_bytes: int, sms: int, scaled: bool) -> PairShape:
-    """The shape that costs least; ``k_bytes`` is k in bytes of A."""
-    return min(shapes, key=lambda shape: cost(shape, m, n, k_bytes, sms, scaled))
+def choose(
+    shapes: Sequence[PairShape], m: int, n: int, k_bytes: int, sms: int, scaled: bool, launch_control: bool = False
+) -> PairShape:
+    """The shape that costs least, with the schedule that is asked for; ``k_bytes`` is k in bytes of A."""
+    cheapest = min(shapes, key=lambda shape: cost(shape, m, n, k_bytes, sms, scaled))
+    return replace(cheapest, launch_control=launch_control)

@@ -38,27 +38,33 @@ def spec_for(
     sfb_columns: int = 128,
     direct_store: bool = False,
     product: Product | None = None,
+    launch_control: bool = False,
 ) -> KernelSpec:
     """The spec for a problem of these extents on a GPU with ``sms`` multiprocessors.
 
     ``sfa_major`` and ``sfb_columns`` are choices of sm90; ``product`` is one of sm100 and sm120: other factors of the
-    operator. On sm120 factors with scales are k-contiguous in every layout: what lies otherwise is turned first.
+    operator. ``launch_control`` lets the hardware of sm100 hand out tiles, for a GPU shared with other kernels; run
+    such a spec with ``gemmgen.op``. On sm120 factors with scales are k-contiguous in every layout: what lies otherwise
+    is turned first.
     """
     if operator not in OPERATORS:
         raise ValueError(f"operator: {operator!r} is unknown; use one of {', '.join(OPERATORS)}")
     archs = (Arch.SM90, Arch.SM100, Arch.SM120) if operator in SM90_OPERATORS else (Arch.SM100, Arch.SM120)
     if arch not in archs:
         raise UnsupportedArchitecture(f"{operator}: there is no kernel for {arch}; it runs on {' and '.join(archs)}")
-    if arch != Arch.SM90 and operator in PRODUCTS:
-        scaled = _scaled if arch == Arch.SM100 else _scaled_by_warps
-        return scaled(product or PRODUCTS[operator], m, n, k, sms, d, residual, direct_store)
+    if launch_control and arch != Arch.SM100:
+        raise UnsupportedArchitecture(f"launch_control: {arch} hands out no launches, sm100 does; leave it out")
+    if arch == Arch.SM100 and operator in PRODUCTS:
+        return _scaled(product or PRODUCTS[operator], m, n, k, sms, d, residual, direct_store, launch_control)
+    if arch == Arch.SM120 and operator in PRODUCTS:
+        return _scaled_by_warps(product or PRODUCTS[operator], m, n, k, sms, d, residual, direct_store)
     if operator == "fp8_gemm_nt":
         choices = (d, residual, sfa_major, sfb_columns, direct_store)
         return _fp8(choose(catalog.fp8_shapes(*choices), m, n, k, sms, promoted=True), *choices)
     layout = operator.removeprefix("bf16_gemm_")
     if arch == Arch.SM100:
         pairs = catalog.bf16_shapes_sm100(layout, d, residual, direct_store)
-        pair = choice_sm100.choose(pairs, m, n, 2 * k, sms, scaled=False)
+        pair = choice_sm100.choose(pairs, m, n, 2 * k, sms, False, launch_control)
         return _bf16_sm100(layout, pair, d, residual, direct_store)
     if arch == Arch.SM120:
         tiles = catalog.bf16_shapes_sm120(layout, d, residual, direct_store)
@@ -68,10 +74,10 @@ def spec_for(
 
 
 def _scaled(
-    product: Product, m: int, n: int, k: int, sms: int, d: DType, residual: bool, direct_store: bool
+    product: Product, m: int, n: int, k: int, sms: int, d: DType, residual: bool, direct_store: bool, take_over: bool
 ) -> KernelSpec:
     shapes = catalog.scaled_shapes_sm100(product, d, residual, direct_store)
-    shape = choice_sm100.choose(shapes, m, n, k // 2 if product.packed else k, sms, scaled=True)
+    shape = choice_sm100.choose(shapes, m, n, k // 2 if product.packed else k, sms, True, take_over)
     return _scaled_sm100(product, shape, d, residual, direct_store)
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from gemmgen import catalog
 from gemmgen.catalog import LAYOUTS
-from gemmgen.ir import Arch, DType, KernelSpec, Residual, Scale, Store, Tcgen05, split_axis
+from gemmgen.ir import Arch, DType, KernelSpec, LaunchControl, Residual, Scale, Store, Tcgen05, split_axis
 
 SPECS = {name: spec for name, spec in catalog.specs().items() if spec.arch == Arch.SM100}
 FACTORS = r"_(e4m3|e2m1)x(\d+)_(e4m3|e2m1)x(\d+)"
 NAME = re.compile(
     rf"sm100_(bf16_gemm|mxfp4_gemm|nvfp4_gemm|(?:fp8|fp8_fp4)_gemm)_(nt|nn|tn|tt)(?:{FACTORS})?"
-    r"_(bf16|f32)(_c)?(_direct)?_(\d+)x(\d+)(_swap)?"
+    r"_(bf16|f32)(_c)?(_direct)?_(\d+)x(\d+)(_swap)?(_clc)?"
 )
 
 
@@ -24,13 +25,14 @@ def facts(spec: KernelSpec) -> tuple[str, ...]:
 
 def test_every_name_says_what_its_spec_is() -> None:
     for name, spec in SPECS.items():
-        op, layout, a, span_a, b, span_b, d, residual, direct, rows, columns, swap = facts(spec)
+        op, layout, a, span_a, b, span_b, d, residual, direct, rows, columns, swap, clc = facts(spec)
         assert spec.name == name
         assert spec.operand("a").inner == ("k" if layout[0] == "n" else "m")
         assert spec.operand("b").inner == ("k" if layout[1] == "t" else "n")
         assert (spec.tile.m * spec.cluster.m, spec.tile.n * spec.cluster.n) == (int(rows), int(columns))
         body = spec.math.body
         assert isinstance(body, Tcgen05) and body.swap_ab == bool(swap) == (spec.tile.m < 128)
+        assert isinstance(spec.schedule, LaunchControl) == bool(clc)
         assert spec.output.dtype == d
         assert any(isinstance(step, Residual) for step in spec.epilogue) == bool(residual)
         last = spec.epilogue[-1]
@@ -83,3 +85,9 @@ def test_the_forms_that_inference_calls_ship() -> None:
             ("256", "256"),
         } <= tiles
         assert any(each[0] == op and each[8] for each in map(facts, SPECS.values())), f"{op} has no direct store"
+
+
+def test_launch_control_ships_for_one_cta_and_for_pairs() -> None:
+    taking = {(each[0], each[9]) for each in map(facts, SPECS.values()) if each[12]}
+    operators = ("bf16_gemm", "fp8_gemm", "mxfp4_gemm", "nvfp4_gemm")
+    assert taking == set(itertools.product(operators, ("128", "256")))

@@ -12,7 +12,7 @@ import gemmgen
 from gemmgen import catalog, ops
 from gemmgen.backends import lower
 from gemmgen.catalog import FP8, FP8_FP4, LAYOUTS, MXFP4, NVFP4, Factor, PairShape, Product
-from gemmgen.ir import DType, KernelSpec
+from gemmgen.ir import DType, KernelSpec, LaunchControl, Persistent
 from gemmgen.ops import choice_sm100, dense_block_scaled
 from gemmgen.ops.block import block_builder, whole_block
 from gemmgen.ops.dispatch import Choice, encoder
@@ -100,6 +100,29 @@ def test_the_widths_that_fit_twice_are_what_lowering_finds() -> None:
         ):
             slots = lower(spec).ring("acc").slots
             assert slots == (2 if shape.n <= choice_sm100.COLUMNS_FOR_TWO[scaled] else 1), spec.name
+
+
+def test_launch_control_is_taken_when_asked_for() -> None:
+    """The same tile under another schedule, for every operator; nothing takes it unasked."""
+    for operator in OPERATORS:
+        plain = spec_for(operator, 4096, 7168, 4096, 148, arch="sm100")
+        asked = spec_for(operator, 4096, 7168, 4096, 148, arch="sm100", launch_control=True)
+        assert asked.name == f"{plain.name}_clc" and (asked.tile, asked.cluster) == (plain.tile, plain.cluster)
+        assert isinstance(asked.schedule, LaunchControl) and isinstance(plain.schedule, Persistent)
+        assert SPECS.get(asked.name, asked) == asked
+    with pytest.raises(UnsupportedArchitecture, match=r"^launch_control: sm90 hands out no launches, sm100 does"):
+        spec_for("bf16_gemm_nt", 128, 128, 128, 132, launch_control=True)
+
+
+def test_a_spec_with_launch_control_runs_as_an_op() -> None:
+    """Nine tiles on two multiprocessors, by name and by pairs."""
+    generator = torch.Generator().manual_seed(1)
+    a, b = (torch.randint(-2, 3, (rows, 64), generator=generator).to(torch.bfloat16) for rows in (300, 72))
+    for shape in (PairShape(32, launch_control=True), PairShape(32, ctas=2, launch_control=True)):
+        d = torch.full((300, 72), float("nan"), dtype=torch.bfloat16)
+        with gemmgen.simulate("sm100", "random", sms=2):
+            gemmgen.op(catalog.bf16_gemm_sm100("nt", shape))(a=a, b=b, d=d)
+        assert torch.equal(d.double(), a.double() @ b.double().T)
 
 
 # ------------------------------------------------------------------------------------------------ dispatch

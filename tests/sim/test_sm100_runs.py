@@ -15,10 +15,12 @@ import torch
 from planted.inputs import TORCH_TYPES, laid_out
 from planted.kernels import Subject
 
+from gemmgen import catalog
 from gemmgen.catalog.dense_sm100 import Factor, PairShape, bf16_gemm, scaled_gemm_nt, tf32_gemm_nt
 from gemmgen.ir import DType, KernelSpec, Operand
 
 BF16, F32 = DType.BF16, DType.F32
+SHIPPED = catalog.specs()
 SCHEDULES = ("early", "late", "random", "starve")
 BLOCKS = ((128, 128), (32, 32), (128, 32), (32, 128))
 
@@ -115,6 +117,16 @@ def swap_family() -> Iterator[Subject]:
     yield problem(nvfp4(PairShape(32, swap=True), F32), 33, 136, 544)
 
 
+def launch_family() -> Iterator[Subject]:
+    """Launch control: single CTAs and pairs, with scales of both kinds, swapped, for tiles that are one or many."""
+    yield problem(SHIPPED["sm100_bf16_gemm_nt_bf16_128x128_clc"], 300, 264, 96, clusters=2)
+    yield problem(SHIPPED["sm100_fp8_gemm_nt_e4m3x128_e4m3x128_bf16_256x224_clc"], 300, 264, 608, clusters=2)
+    yield problem(SHIPPED["sm100_mxfp4_gemm_nt_bf16_128x128_clc"], 129, 136, 544, clusters=3)
+    yield problem(nvfp4(PairShape(64, 2, launch_control=True), F32), 300, 136, 160)
+    yield problem(bf16_gemm("tt", PairShape(64, swap=True, launch_control=True)), 72, 264, 96)
+    yield problem(bf16_gemm("nt", PairShape(32, 2, launch_control=True), residual=True), 9, 40, 0)
+
+
 def transposed_family() -> Iterator[Subject]:
     """8-bit factors that lie transposed."""
     fine, coarse = Factor(DType.E4M3, 32), Factor(DType.E5M2, 128)
@@ -140,6 +152,7 @@ FAMILIES = (
     e4m3_family,
     fp4_family,
     swap_family,
+    launch_family,
     transposed_family,
     edge_family,
 )

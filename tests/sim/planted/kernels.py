@@ -176,6 +176,13 @@ _SUBJECTS = {
         _with_slots(scaled_gemm_nt(_COARSE, _FP4, PairShape(32, slots=6)), "sf", 1), m=128, n=72, k=512
     ),
     # both factors lie transposed; two atoms along m and n: the leading offset counts
+    # launch control: two CTAs, then two pairs, that take over the tiles of seven others which never start
+    "sm100_clc": Subject(
+        dense_sm100.bf16_gemm("nt", PairShape(32, slots=2, launch_control=True)), m=300, n=72, k=96, sms=2
+    ),
+    "sm100_clc_pair": Subject(
+        dense_sm100.bf16_gemm("nt", PairShape(32, 2, slots=2, launch_control=True)), m=600, n=72, k=96, sms=4
+    ),
     "sm100_bf16_tn": Subject(dense_sm100.bf16_gemm("tn", PairShape(128, slots=2), DType.F32), m=129, n=136, k=160),
 }
 
