@@ -16,8 +16,11 @@ BF16_SHAPES_SM100 = (*LOW_SHAPES, *NARROW_SHAPES, PairShape(128), PairShape(128,
 SCALED_SHAPES_SM100 = (*BF16_SHAPES_SM100[:-1], PairShape(224, ctas=2), PairShape(256, ctas=2))
 """Likewise with block scales: two accumulators of 224 columns fit beside them, of 256 only one."""
 
-GENERAL_SHAPES_SM100 = (PairShape(128), PairShape(256, ctas=2))
-"""For every other combination of layout, output type, C and granularity."""
+GENERAL_SHAPES_SM100 = (*LOW_SHAPES, PairShape(128), PairShape(256, ctas=2))
+"""For every other combination of output type, C and granularity; A must be k-contiguous for the low ones."""
+
+TURNED_SHAPES_SM100 = GENERAL_SHAPES_SM100[len(LOW_SHAPES) :]
+"""For A that is m-contiguous: 64 rows of bf16 are the fewest that it is cut into, 128 of 8 bits."""
 
 LAUNCH_CONTROL_SHAPES = (PairShape(128, launch_control=True), PairShape(224, ctas=2, launch_control=True))
 """Written out for callers that ask for launch control; any other tile takes it as well."""

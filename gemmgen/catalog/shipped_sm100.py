@@ -14,7 +14,9 @@ from gemmgen.catalog.shapes_sm100 import (
     DIRECT_SHAPES_SM100,
     GENERAL_SHAPES_SM100,
     LAUNCH_CONTROL_SHAPES,
+    LOW_SHAPES,
     SCALED_SHAPES_SM100,
+    TURNED_SHAPES_SM100,
 )
 from gemmgen.ir import DType, KernelSpec, Operand, Scale
 
@@ -89,6 +91,8 @@ def bf16_shapes_sm100(layout: str, d: DType, residual: bool, direct_store: bool)
     """The tiles of ``bf16_gemm_{layout}`` for these choices."""
     if direct_store:
         return DIRECT_SHAPES_SM100
+    if layout[0] == "t":
+        return (*LOW_SHAPES[2:], *TURNED_SHAPES_SM100)
     return BF16_SHAPES_SM100 if (layout, d, residual) == ("nt", DType.BF16, False) else GENERAL_SHAPES_SM100
 
 
@@ -96,6 +100,8 @@ def scaled_shapes_sm100(product: Product, d: DType, residual: bool, direct_store
     """The tiles of a block-scaled product for these choices."""
     if direct_store:
         return DIRECT_SHAPES_SM100
+    if product.a_major == "m":
+        return TURNED_SHAPES_SM100
     return SCALED_SHAPES_SM100 if product in COMMON and (d, residual) == (DType.BF16, False) else GENERAL_SHAPES_SM100
 
 
@@ -129,12 +135,14 @@ def shipped_sm100() -> Iterator[KernelSpec]:
     for d, residual in OUTPUT_CHOICES[1:]:
         for shape in GENERAL_SHAPES_SM100:
             yield scaled_gemm_sm100(FP8, shape, d, residual)
+        for product in (MXFP4, NVFP4):
+            yield scaled_gemm_sm100(product, LOW_SHAPES[0], d, residual)
     for product in COMMON:
         yield scaled_gemm_sm100(product, *DIRECT_SHAPES_SM100, direct_store=True)
         for shape in LAUNCH_CONTROL_SHAPES:
             yield scaled_gemm_sm100(product, shape)
     for layout in LAYOUTS[1:]:
-        for shape in GENERAL_SHAPES_SM100:
+        for shape in scaled_shapes_sm100(FP8.lying(layout), DType.BF16, False, False):
             yield scaled_gemm_sm100(FP8.lying(layout), shape)
 
 
@@ -142,7 +150,7 @@ def _bf16() -> Iterator[KernelSpec]:
     for layout in LAYOUTS:
         for d, residual in OUTPUT_CHOICES:
             shapes = bf16_shapes_sm100(layout, d, residual, False)
-            for shape in shapes if layout == "nt" or not (residual or d == DType.F32) else shapes[:1]:
+            for shape in shapes if layout == "nt" or not (residual or d == DType.F32) else (shapes[0], shapes[-2]):
                 yield bf16_gemm(layout, shape, d, residual)
             if layout == "nt":
                 for shape in DIRECT_SHAPES_SM100:

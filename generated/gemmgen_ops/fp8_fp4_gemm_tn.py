@@ -51,7 +51,7 @@ def fp8_fp4_gemm_tn(
         DeviceError: tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.
         CaptureError: the first call with these shapes is inside CUDA graph capture; warm it up before.
 
-    Source: 27 kernels in this package as kernels/sm100/sm100_fp8_fp4_gemm_nt_*.cu,
+    Source: 39 kernels in this package as kernels/sm100/sm100_fp8_fp4_gemm_nt_*.cu,
         kernels/sm120/sm120_fp8_fp4_gemm_nt_*.cu, each beside its spec (.json).
     """
     return ops.fp8_fp4_gemm_tn(

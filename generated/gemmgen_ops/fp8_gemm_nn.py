@@ -49,7 +49,7 @@ def fp8_gemm_nn(
         DeviceError: tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.
         CaptureError: the first call with these shapes is inside CUDA graph capture; warm it up before.
 
-    Source: 2 kernels in this package as kernels/sm100/sm100_fp8_gemm_nn_*.cu, each beside its spec (.json).
+    Source: 5 kernels in this package as kernels/sm100/sm100_fp8_gemm_nn_*.cu, each beside its spec (.json).
     """
     return ops.fp8_gemm_nn(
         a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, out_dtype=out_dtype

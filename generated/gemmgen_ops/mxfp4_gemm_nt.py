@@ -40,7 +40,7 @@ def mxfp4_gemm_nt(
         DeviceError: tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.
         CaptureError: the first call with these shapes is inside CUDA graph capture; warm it up before.
 
-    Source: 30 kernels in this package as kernels/sm100/sm100_mxfp4_gemm_nt_*.cu,
+    Source: 33 kernels in this package as kernels/sm100/sm100_mxfp4_gemm_nt_*.cu,
         kernels/sm120/sm120_mxfp4_gemm_nt_*.cu, each beside its spec (.json).
     """
     return ops.mxfp4_gemm_nt(a, b, d, c, out_dtype=out_dtype)

@@ -87,6 +87,18 @@ def test_the_forms_that_inference_calls_ship() -> None:
         assert any(each[0] == op and each[8] for each in map(facts, SPECS.values())), f"{op} has no direct store"
 
 
+def test_few_rows_have_tiles_of_few_rows() -> None:
+    """Whatever is multiplied, whatever comes out, with C or without: 16 rows, or 64 where A lies m-contiguous."""
+    low = {each[:8] + each[9:10] for each in map(facts, SPECS.values()) if each[11]}
+    for layout, d, residual in itertools.product(LAYOUTS, ("bf16", "f32"), ("", "_c")):
+        assert ("bf16_gemm", layout, "", "", "", "", d, residual, "16" if layout[0] == "n" else "64") in low
+    for d, residual in itertools.product(("bf16", "f32"), ("", "_c")):
+        assert ("fp8_gemm", "nt", "e4m3", "128", "e4m3", "128", d, residual, "16") in low
+        assert {(op, "nt", "", "", "", "", d, residual, "16") for op in ("mxfp4_gemm", "nvfp4_gemm")} <= low
+    for factors in {each[:6] for each in map(facts, SPECS.values()) if each[2] and each[1] == "nt"}:
+        assert (*factors, "bf16", "", "16") in low
+
+
 def test_launch_control_ships_for_one_cta_and_for_pairs() -> None:
     taking = {(each[0], each[9]) for each in map(facts, SPECS.values()) if each[12]}
     operators = ("bf16_gemm", "fp8_gemm", "mxfp4_gemm", "nvfp4_gemm")

@@ -102,6 +102,18 @@ def test_the_widths_that_fit_twice_are_what_lowering_finds() -> None:
             assert slots == (2 if shape.n <= choice_sm100.COLUMNS_FOR_TWO[scaled] else 1), spec.name
 
 
+def test_few_rows_take_tiles_of_few_rows_whatever_comes_out() -> None:
+    """Decoding: 8 rows of every operator, with C or in fp32; m-contiguous 8-bit factors have no narrow tile."""
+    for operator, d, residual in itertools.product(OPERATORS, catalog.OUTPUTS, (False, True)):
+        spec = spec_for(operator, 8, 7168, 4096, 148, arch="sm100", d=d, residual=residual)
+        assert spec.tile.m == (
+            128 if operator in TURNED else 64 if operator in ("bf16_gemm_tn", "bf16_gemm_tt") else 16
+        )
+
+
+TURNED = tuple(f"{family}_gemm_{layout}" for family in ("fp8", "fp8_fp4") for layout in ("tn", "tt"))
+
+
 def test_launch_control_is_taken_when_asked_for() -> None:
     """The same tile under another schedule, for every operator; nothing takes it unasked."""
     for operator in OPERATORS:

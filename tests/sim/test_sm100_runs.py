@@ -117,6 +117,19 @@ def swap_family() -> Iterator[Subject]:
     yield problem(nvfp4(PairShape(32, swap=True), F32), 33, 136, 544)
 
 
+def low_family() -> Iterator[Subject]:
+    """Tiles for few rows as they ship: fp32 outputs and C, mixed factors, every granularity, other layouts."""
+    yield problem(SHIPPED["sm100_bf16_gemm_nn_f32_c_16x128_swap"], 17, 136, 160)
+    yield problem(SHIPPED["sm100_bf16_gemm_tt_bf16_c_64x128_swap"], 72, 136, 96)
+    yield problem(SHIPPED["sm100_fp8_gemm_nt_e4m3x128_e4m3x128_f32_c_32x128_swap"], 40, 136, 608)
+    yield problem(SHIPPED["sm100_fp8_gemm_nt_e4m3x32_e4m3x128_bf16_16x128_swap"], 17, 264, 160)
+    yield problem(SHIPPED["sm100_fp8_gemm_nn_e4m3x128_e4m3x128_bf16_16x128_swap"], 1, 272, 160)
+    yield problem(SHIPPED["sm100_fp8_fp4_gemm_nt_e4m3x128_e2m1x32_bf16_16x128_swap"], 17, 136, 640)
+    yield problem(SHIPPED["sm100_fp8_fp4_gemm_nt_e2m1x32_e4m3x32_bf16_64x128_swap"], 66, 136, 128)
+    yield problem(SHIPPED["sm100_mxfp4_gemm_nt_f32_c_16x128_swap"], 17, 136, 544)
+    yield problem(nvfp4(PairShape(16, swap=True), BF16, True), 17, 136, 544)
+
+
 def launch_family() -> Iterator[Subject]:
     """Launch control: single CTAs and pairs, with scales of both kinds, swapped, for tiles that are one or many."""
     yield problem(SHIPPED["sm100_bf16_gemm_nt_bf16_128x128_clc"], 300, 264, 96, clusters=2)
@@ -152,6 +165,7 @@ FAMILIES = (
     e4m3_family,
     fp4_family,
     swap_family,
+    low_family,
     launch_family,
     transposed_family,
     edge_family,
