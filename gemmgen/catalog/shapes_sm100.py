@@ -22,6 +22,9 @@ GENERAL_SHAPES_SM100 = (*LOW_SHAPES, PairShape(128), PairShape(256, ctas=2))
 TURNED_SHAPES_SM100 = GENERAL_SHAPES_SM100[len(LOW_SHAPES) :]
 """For A that is m-contiguous: 64 rows of bf16 are the fewest that it is cut into, 128 of 8 bits."""
 
+TF32_SHAPES_SM100 = (LOW_SHAPES[0], PairShape(128), PairShape(256, ctas=2))
+"""For fp32 factors that are multiplied as tf32."""
+
 LAUNCH_CONTROL_SHAPES = (PairShape(128, launch_control=True), PairShape(224, ctas=2, launch_control=True))
 """Written out for callers that ask for launch control; any other tile takes it as well."""
 

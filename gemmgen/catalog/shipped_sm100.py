@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from gemmgen.catalog.dense_sm100 import Factor, PairShape, bf16_gemm, scaled_gemm_nt
+from gemmgen.catalog.dense_sm100 import Factor, PairShape, bf16_gemm, scaled_gemm_nt, tf32_gemm_nt
 from gemmgen.catalog.shapes_sm100 import (
     BF16_SHAPES_SM100,
     DIRECT_SHAPES_SM100,
@@ -16,6 +16,7 @@ from gemmgen.catalog.shapes_sm100 import (
     LAUNCH_CONTROL_SHAPES,
     LOW_SHAPES,
     SCALED_SHAPES_SM100,
+    TF32_SHAPES_SM100,
     TURNED_SHAPES_SM100,
 )
 from gemmgen.ir import DType, KernelSpec, Operand, Scale
@@ -144,6 +145,8 @@ def shipped_sm100() -> Iterator[KernelSpec]:
     for layout in LAYOUTS[1:]:
         for shape in scaled_shapes_sm100(FP8.lying(layout), DType.BF16, False, False):
             yield scaled_gemm_sm100(FP8.lying(layout), shape)
+    for shape in TF32_SHAPES_SM100:
+        yield tf32_gemm_nt(shape)
 
 
 def _bf16() -> Iterator[KernelSpec]:

@@ -12,7 +12,7 @@ from gemmgen.ir import Arch, DType, KernelSpec, LaunchControl, Residual, Scale, 
 SPECS = {name: spec for name, spec in catalog.specs().items() if spec.arch == Arch.SM100}
 FACTORS = r"_(e4m3|e2m1)x(\d+)_(e4m3|e2m1)x(\d+)"
 NAME = re.compile(
-    rf"sm100_(bf16_gemm|mxfp4_gemm|nvfp4_gemm|(?:fp8|fp8_fp4)_gemm)_(nt|nn|tn|tt)(?:{FACTORS})?"
+    rf"sm100_(bf16_gemm|tf32_gemm|mxfp4_gemm|nvfp4_gemm|(?:fp8|fp8_fp4)_gemm)_(nt|nn|tn|tt)(?:{FACTORS})?"
     r"_(bf16|f32)(_c)?(_direct)?_(\d+)x(\d+)(_swap)?(_clc)?"
 )
 
@@ -99,7 +99,10 @@ def test_few_rows_have_tiles_of_few_rows() -> None:
         assert (*factors, "bf16", "", "16") in low
 
 
-def test_launch_control_ships_for_one_cta_and_for_pairs() -> None:
+def test_launch_control_and_tf32_ship_for_one_cta_and_for_pairs() -> None:
     taking = {(each[0], each[9]) for each in map(facts, SPECS.values()) if each[12]}
     operators = ("bf16_gemm", "fp8_gemm", "mxfp4_gemm", "nvfp4_gemm")
     assert taking == set(itertools.product(operators, ("128", "256")))
+    assert {each[6:7] + each[9:10] for each in map(facts, SPECS.values()) if each[0] == "tf32_gemm"} == {
+        ("f32", rows) for rows in ("16", "128", "256")
+    }

@@ -27,6 +27,7 @@ NAMES = (
     "sm100_nvfp4_gemm_nt_bf16_256x256",
     "sm100_nvfp4_gemm_nt_f32_c_16x128_swap",
     "sm100_fp8_gemm_nt_e4m3x128_e4m3x128_bf16_256x224_clc",
+    "sm100_tf32_gemm_nt_f32_256x256",
     "sm120_bf16_gemm_nn_bf16_128x128_k64",
     "sm120_bf16_gemm_nt_bf16_16x128_swap_split4",
     "sm120_fp8_gemm_nt_e4m3x128_e4m3x32_bf16_128x128_k64",

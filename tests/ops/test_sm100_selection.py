@@ -137,6 +137,17 @@ def test_a_spec_with_launch_control_runs_as_an_op() -> None:
         assert torch.equal(d.double(), a.double() @ b.double().T)
 
 
+def test_tf32_runs_as_an_op() -> None:
+    """fp32 factors of small integers, which tf32 holds."""
+    generator = torch.Generator().manual_seed(2)
+    a, b = (torch.randint(-9, 10, (rows, 64), generator=generator).float() for rows in (17, 136))
+    for name in ("16x128_swap", "128x128"):
+        d = torch.full((17, 136), float("nan"))
+        with gemmgen.simulate("sm100", "late"):
+            gemmgen.op(SPECS[f"sm100_tf32_gemm_nt_f32_{name}"])(a=a, b=b, d=d)
+        assert torch.equal(d, a @ b.T)
+
+
 # ------------------------------------------------------------------------------------------------ dispatch
 
 

@@ -54,6 +54,8 @@ def tf32_family() -> Iterator[Subject]:
     yield problem(tf32_gemm_nt(PairShape(64, slots=2)), 129, 136, 160)
     yield problem(tf32_gemm_nt(PairShape(48), BF16, residual=True), 17, 24, 96)
     yield problem(tf32_gemm_nt(PairShape(128, ctas=2, slots=2)), 300, 136, 96)
+    for name, m, n in (("16x128_swap", 17, 136), ("128x128", 129, 136), ("256x256", 300, 264)):
+        yield problem(SHIPPED[f"sm100_tf32_gemm_nt_f32_{name}"], m, n, 96)
 
 
 def mixed_family() -> Iterator[Subject]:
