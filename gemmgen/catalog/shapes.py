@@ -53,5 +53,5 @@ FP8_GENERAL_SHAPES = (Shape(64, 32, groups=1), Shape(64, 128, groups=1), Shape(1
 BF16_GENERAL_SHAPES = (*FP8_GENERAL_SHAPES, Shape(128, 256, unroll=1))
 """For every other combination of operand layout, output type and C."""
 
-DIRECT_SHAPES = (Shape(64, 128, groups=1),)
+DIRECT_SHAPES = (Shape(64, 128, groups=1, unroll=2),)
 """For outputs whose pitch is no multiple of 16 bytes, which TMA cannot store to."""
