@@ -96,8 +96,7 @@ class Warp:
     def release(self) -> Array:
         """Clock for others to join; what this warp does next is later than it."""
         out = self.clock.copy()
-        self.epoch += 1
-        self.clock[0, self.number] = self.epoch
+        self._next_epoch()
         return out
 
     def acquire(self, clock: Array) -> None:
@@ -106,24 +105,18 @@ class Warp:
         self.lane_sync()
 
     def lane_sync(self) -> None:
-        self.epoch += 1
-        self.lane_epoch = self.soft_epoch = self.elect_epoch = self.epoch
-        self.clock[0, self.number] = self.epoch
+        self.lane_epoch = self.soft_epoch = self.elect_epoch = self._next_epoch()
         self.waited.clear()
         self.readers = self.writers = self.late_writers = 0
 
     def soft_sync(self) -> None:
         """A shuffle or vote: lanes meet, but memory order is not promised."""
-        self.epoch += 1
-        self.soft_epoch = self.epoch
+        self.soft_epoch = self._next_epoch()
         self.late_writers = 0
-        self.clock[0, self.number] = self.epoch
 
     def elected(self) -> None:
         """An election: lanes meet without memory order; known-good kernels issue to the tensor pipe after it."""
-        self.epoch += 1
-        self.elect_epoch = self.epoch
-        self.clock[0, self.number] = self.epoch
+        self.elect_epoch = self._next_epoch()
 
     def check_speaks_for_warp(self, lanes: int, what: str) -> None:
         """Some lanes arrive at a barrier: what others did since the last warp sync is not ordered by that."""
@@ -145,11 +138,15 @@ class Warp:
         np.maximum(self.clock[1], self.clock[0], out=self.clock[1])
         self.settle_loads()
 
+    def _next_epoch(self) -> int:
+        self.epoch += 1
+        self.clock[0, self.number] = self.epoch
+        return self.epoch
+
     def settle_loads(self) -> None:
         """Loads that this warp knows of have read: they wait for a proxy fence, a barrier of the CTA, or products."""
         np.maximum(self.clock[2], self.clock[0], out=self.clock[2])
-        self.epoch += 1
-        self.clock[0, self.number] = self.epoch
+        self._next_epoch()
 
     # groups
 
