@@ -128,7 +128,11 @@ def _introduction(arch: str, rows: Sequence[Row], schedules: Sequence[str]) -> I
 def _fewer(rows: Sequence[Row]) -> str:
     """What to say of kernels whose problems are too few to hold every pair."""
     few = sum(each.problems < min(each.every, FEWEST_PAIRS) for each in rows)
-    return f"; for {few} kernels, some of those, others from kernel to kernel" if few else ""
+    some = (
+        f"; for {few} kernels (`--few`), some of those, others from kernel to kernel: where it is a single one, *at* "
+        "is its size, and such a kernel need not have met every code and byte that is named below"
+    )
+    return some if few else ""
 
 
 def _line(each: Row, notes: Sequence[str]) -> str:
