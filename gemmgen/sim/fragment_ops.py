@@ -24,6 +24,7 @@ from .memory_ops import address_call, note_read, note_write, spans
 from .mma_sync import registers_of, stacked
 from .registry import SYNC, Bind, Call, Mods, instruction
 from .shadow import EVERY_LANE
+from .swizzle import CHUNK_TYPE
 from .types import Array, Instr, Mask
 
 if TYPE_CHECKING:
@@ -100,12 +101,13 @@ def ldmatrix(instr: Instr) -> Bind:
 
         def call() -> None:
             _whole_warp(warp, instr)
-            data = np.empty((needed, _ROW_BYTES), np.uint8)
+            rows = np.empty(needed, CHUNK_TYPE)
             for span in spans(warp, space, address()[:needed], lanes, _ROW_BYTES, _ROW_BYTES):
                 chosen = span.lanes
                 span.lanes = every[: chosen.size]
                 note_read(warp, span, _ROW_BYTES, False)
-                data[chosen] = span.block.data[span.offsets[:, None] + np.arange(_ROW_BYTES)]
+                rows[chosen] = span.block.view(_ROW_BYTES).take(span.offsets >> 4)
+            data = rows.view(np.uint8).reshape(needed, _ROW_BYTES)
             for row, value in zip(out, move.convert(data), strict=True):
                 row[:] = value
 
@@ -130,12 +132,12 @@ def stmatrix(instr: Instr) -> Bind:
         def call() -> None:
             _whole_warp(warp, instr)
             warp.effects += 1
-            data = move.convert(held())
+            rows = np.ascontiguousarray(move.convert(held())).view(CHUNK_TYPE).reshape(needed)
             for span in spans(warp, space, address()[:needed], lanes, _ROW_BYTES, _ROW_BYTES):
                 chosen = span.lanes
                 span.lanes = every[: chosen.size]  # every lane writes parts of every row
                 note_write(warp, span, _ROW_BYTES, False)
-                span.block.data[span.offsets[:, None] + np.arange(_ROW_BYTES)] = data[chosen]
+                span.block.view(_ROW_BYTES)[span.offsets >> 4] = rows[chosen]
 
         return call
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import Fault, OutOfBounds
+from .swizzle import CHUNK_TYPE
 from .types import Array
 
 Bytes = npt.NDArray[np.uint8]
@@ -22,11 +23,11 @@ SHARED_START = 1024  # the first kilobyte is reserved by the system, as on sm_90
 RANK_SHIFT = 24  # a shared address carries the CTA's rank in the cluster above these bits
 POISON = 0xFF
 
-_VIEWS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+_VIEWS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: CHUNK_TYPE}
 
 
 class Block:
-    """A named run of bytes at an address, seen as words of 1, 2, 4 and 8 bytes."""
+    """A named run of bytes at an address, seen as words of 1, 2, 4 and 8 bytes, or as rows of 16."""
 
     def __init__(self, name: str, base: int, data: Bytes, writable: bool = True) -> None:
         self.name = name
