@@ -134,6 +134,7 @@ def test_each_kernel_serves_one_op() -> None:
     served = [spec.name for op in OPERATORS for arch in Arch for spec in kernels_of(op, arch)]
     assert sorted(served) == sorted(name for name in catalog.specs() if "tf32" not in name)
     assert op_of(catalog.specs()["sm90_bf16_gemm_tn_f32_c_128x128"]) == "bf16_gemm_tn"
+    assert op_of(catalog.specs()["sm100_tf32_gemm_nt_f32_128x128"]) == "gemmgen.op"
 
 
 def test_write_makes_the_folder_hold_exactly_the_files(tmp_path: Path) -> None:

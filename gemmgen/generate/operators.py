@@ -28,10 +28,10 @@ def kernels_of(op: str, arch: Arch) -> tuple[KernelSpec, ...]:
 
 
 def op_of(spec: AnySpec) -> str:
-    """The op that a shipped spec serves; layout kernels serve any that needs them."""
+    """The op that a shipped spec serves; layout kernels serve any that needs them, some specs only ``gemmgen.op``."""
     if isinstance(spec, LayoutSpec):
         return spec.kind
-    return next(op for op in OPERATORS if spec.name.startswith(f"{spec.arch}_{op}_"))
+    return next((op for op in OPERATORS if spec.name.startswith(f"{spec.arch}_{op}_")), "gemmgen.op")
 
 
 ERRORS = {
