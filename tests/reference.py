@@ -15,6 +15,7 @@ from gemmgen.ir import (
     Apply,
     Bias,
     BlockScale,
+    Cast,
     DType,
     KernelSpec,
     Multiplier,
@@ -31,8 +32,12 @@ Tensors = Mapping[str, torch.Tensor]
 FP32_EPSILON = 2.0**-23
 NUDGE = 2.0**-18
 """How far, of itself, what a step reads may be off: its arithmetic is fp32 with approximate functions."""
-ROUNDING = {DType.BF16: 2.0**-8, DType.F32: 2.0**-23}
-"""Relative error of rounding to nearest, doubled."""
+ROUNDING = {DType.BF16: 2.0**-8, DType.F16: 2.0**-11, DType.F32: 2.0**-23, DType.E4M3: 2.0**-4, DType.E5M2: 2.0**-3}
+"""Relative error of rounding to nearest."""
+SUBNORMAL = {DType.F16: 2.0**-25, DType.E4M3: 2.0**-10, DType.E5M2: 2.0**-17}
+"""Half of the smallest number: an error that is not relative."""
+LARGEST = {DType.F16: 65504.0, DType.E4M3: 448.0, DType.E5M2: 57344.0}
+"""What larger numbers become, where a type saturates."""
 
 
 # ------------------------------------------------------------------------------------------------------- decoding
@@ -47,7 +52,7 @@ def decode(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype == torch.bfloat16:
         bits = tensor.contiguous().view(torch.int16).int() << 16
         return bits.view(torch.float32).double()
-    if tensor.dtype == torch.float32:
+    if tensor.dtype in (torch.float16, torch.float32):
         return tensor.double()
     raise TypeError(f"no meaning is written down for {tensor.dtype}")
 
@@ -176,7 +181,7 @@ def tolerance(spec: KernelSpec, tensors: Tensors, scalars: Mapping[str, float] |
     for index in range(len(spec.epilogue)):
         for what in ("value", "operands"):
             moved = moved + (_epilogue(spec, sums, tensors, numbers, (index, what)) - exact).abs()
-    return exact.abs() * ROUNDING[spec.output.dtype] + moved + 1e-30
+    return exact.abs() * ROUNDING[spec.output.dtype] + SUBNORMAL.get(spec.output.dtype, 1e-30) + moved
 
 
 def _body(spec: KernelSpec) -> Multiplier:
@@ -228,6 +233,8 @@ def _step(step: Step, x: torch.Tensor, operands: Mapping[str, torch.Tensor | flo
     if isinstance(step, Apply):
         result = evaluate_expression(step.tree, {"acc": x, **operands}, FUNCTIONS)
         return result + torch.zeros_like(x)  # an expression may not read acc at all
+    if isinstance(step, Cast) and step.to in LARGEST:
+        return x.clamp(-LARGEST[step.to], LARGEST[step.to])
     return x  # the caller compares within the rounding of a cast to the output's type
 
 

@@ -17,10 +17,12 @@ SWIZZLES: dict[int, Literal[0, 32, 64, 128]] = {16: 0, 32: 32, 64: 64, 128: 128}
 """The smem_swizzle of staging rows by their width in bytes."""
 
 
-STORED: dict[DType, Literal["u8", "bf16", "f32"]] = {
+STORED: dict[DType, Literal["u8", "bf16", "f16", "f32"]] = {
     DType.E4M3: "u8",
+    DType.E5M2: "u8",
     DType.E2M1: "u8",
     DType.BF16: "bf16",
+    DType.F16: "f16",
     DType.F32: "f32",
 }
 """How the copy engine names elements of an output; two 4-bit ones are a byte."""
@@ -47,7 +49,13 @@ def majorness(operand: Operand, axis: str) -> Literal["k", "mn"]:
 
 def staged_row_bytes(width_bytes: int) -> int:
     """The widest staging row, at most a smem_swizzle atom, that divides a block of columns."""
-    return next((size for size in (128, 64, 32, 16) if width_bytes % size == 0), 0)
+    for size in (128, 64, 32, 16):
+        if width_bytes % size == 0:
+            return size
+    raise ValueError(
+        f"warps hold {width_bytes} bytes of a row of the output; TMA stores whole chunks of 16 bytes, so use a wider "
+        "instruction or tile, or leave out `through` and store from registers"
+    )
 
 
 def step_plans(spec: KernelSpec) -> tuple[StepPlan, ...]:

@@ -7,14 +7,22 @@ from gemmgen.ir import DType, RingPlan
 C_TYPES = {
     DType.F32: "float",
     DType.BF16: "bf16",
-    DType.E4M3: "u8",
+    DType.F16: "f16",
+    DType.E4M3: "e4m3",
+    DType.E5M2: "e5m2",
     DType.E2M1: "u8",
     DType.UE8M0: "u8",
     DType.UE4M3: "u8",
     DType.UE8M0X4: "u32",
     DType.UE4M3X4: "u32",
 }
-PAIR_TYPES = {DType.F32: "float2", DType.BF16: "bf16x2"}
+PAIR_TYPES = {
+    DType.F32: "float2",
+    DType.BF16: "bf16x2",
+    DType.F16: "f16x2",
+    DType.E4M3: "e4m3x2",
+    DType.E5M2: "e5m2x2",
+}
 
 
 def place_name(ring: RingPlan, operand: str) -> str:

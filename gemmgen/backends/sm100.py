@@ -335,8 +335,10 @@ def _output_path(spec: KernelSpec, mma: UmmaPlan) -> StorePlan:
 
 def _columns_at_once(spec: KernelSpec) -> int:
     """A lane's columns are in registers: of a narrow output, which would allow more, 64 or one block."""
-    if not isinstance(spec.epilogue[-1], Quantise):
+    if spec.output.dtype.bits >= 16:
         return spec.tile.n
+    if not isinstance(spec.epilogue[-1], Quantise):
+        return gcd(spec.tile.n, 64)
     return gcd(spec.tile.n, 128 if spec.operand(spec.epilogue[-1].scales).dtype == DType.F32 else 64)
 
 

@@ -18,7 +18,7 @@ from gemmgen.ops.quantise.formats import E2M1_MAX, E4M3_MAX, decode_e4m3, encode
 from gemmgen.ops.quantise.ue8m0 import pack_bytes, ue8m0_bytes
 from gemmgen.runtime.arguments import SPREAD_ELEMENTS, expected_shape
 
-LARGEST = {DType.E4M3: E4M3_MAX, DType.E5M2: 57344.0, DType.E2M1: E2M1_MAX}
+LARGEST = {DType.E4M3: E4M3_MAX, DType.E5M2: 57344.0, DType.E2M1: E2M1_MAX, DType.F16: 65504.0}
 SCALES_PER_WORD = 4
 NAN_BYTES = {DType.UE8M0X4: 0xFF, DType.UE4M3X4: 0x7F}
 """Element types that hold four scales each, and the byte that is NaN: it fills what the last word has too much."""

@@ -21,6 +21,7 @@ class DType(StrEnum):
     E2M1 = "e2m1"
     """Four bits, two elements a byte, the even one in the low half."""
     BF16 = "bf16"
+    F16 = "f16"
     F32 = "f32"
     UE8M0 = "ue8m0"
     """A power of two: the scale of a block."""
@@ -59,6 +60,7 @@ _BITS = {
     DType.E5M2: 8,
     DType.E2M1: 4,
     DType.BF16: 16,
+    DType.F16: 16,
     DType.F32: 32,
     DType.UE8M0: 8,
     DType.UE4M3: 8,

@@ -21,7 +21,7 @@ class TensorMapPlan(Node):
     axes: tuple[str, ...]
     box: tuple[int, ...]
     smem_swizzle: Literal[0, 32, 64, 128]
-    element: Literal["u8", "bf16", "f32", "i32", "16u4_align16b"]
+    element: Literal["u8", "bf16", "f16", "f32", "i32", "16u4_align16b"]
     """The copy engine's name for an element. Two packed 4-bit elements are copied as one ``u8``."""
 
 

@@ -25,6 +25,8 @@ QUANTISED: dict[tuple[DType, DType], int] = {
 }
 """Columns that share a scale, by the type of values and of scales: MXFP8, FP8 1x128, MXFP4, NVFP4."""
 _T = TypeVar("_T", Operand, Ring)
+ELEMENTS = (DType.F32, DType.BF16, DType.F16, DType.E4M3, DType.E5M2)
+"""What the epilogue reads operands in, and rounds its result to."""
 EPILOGUE_BOXES: tuple[tuple[str, ...], ...] = ((), ("m",), ("n",), ("m", "n"))
 """What an epilogue operand may cover: a scalar, a vector along either axis of the output, a matrix."""
 
@@ -194,6 +196,11 @@ def _chain_is_typed(spec: KernelSpec) -> None:
 
 
 def _step_operands_fit(spec: KernelSpec, step: Step, where: str) -> None:
+    types = [("casts to", step.to)] if isinstance(step, Cast) else []
+    types += [(f"reads {name!r}, which holds", spec.operand(name).dtype) for name in step.reads]
+    for does, dtype in types:
+        if dtype not in ELEMENTS:
+            raise ValueError(f"{where}: {step.kind} {does} {dtype}; an epilogue knows {', '.join(ELEMENTS)}")
     if isinstance(step, Scale | Bias):
         operand = spec.operand(step.operands[0])
         allowed = EPILOGUE_BOXES if isinstance(step, Scale) else (("m",), ("n",))

@@ -107,7 +107,11 @@ class Apply(_Link):
 
 
 class Cast(_Link):
-    """Round to an element type, to nearest even."""
+    """Round to an element type, to nearest even.
+
+    A number beyond the largest of f16, e4m3 or e5m2 (65504, 448, 57344), Inf too, becomes that one with its sign; in
+    bf16 it becomes Inf. NaN stays NaN. Without a block's scale, small numbers become subnormals of the type, or 0.
+    """
 
     kind: Literal["cast"] = "cast"
     to: DType

@@ -18,6 +18,7 @@ TORCH_DTYPES = {
     DType.E5M2: torch.float8_e5m2,
     DType.E2M1: torch.int8,
     DType.BF16: torch.bfloat16,
+    DType.F16: torch.float16,
     DType.F32: torch.float32,
     DType.UE8M0: torch.float8_e8m0fnu,
     DType.UE4M3: torch.float8_e4m3fn,

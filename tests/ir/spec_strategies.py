@@ -49,7 +49,7 @@ def specs(draw: st.DrawFn) -> KernelSpec:
     """Any spec that the ir accepts, whether or not an architecture can run it."""
     chain = draw(st.lists(st.sampled_from(sorted(STEPS)), unique=True))
     extra = [STEPS[name][0] for name in chain]
-    d = draw(st.sampled_from([DType.BF16, DType.F32]))
+    d = draw(st.sampled_from([DType.BF16, DType.F16, DType.F32, DType.E4M3, DType.E5M2]))
     scaled = draw(st.booleans())
     data = DType.E4M3 if scaled else DType.BF16
     operands = [Operand(name="a", dtype=data, box=("m", "k")), Operand(name="b", dtype=data, box=("n", "k"))]

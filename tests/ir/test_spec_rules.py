@@ -148,6 +148,14 @@ RULES: dict[str, tuple[dict[str, Any], str]] = {
         {**quantised(SCALES, ALPHA), "epilogue": (Quantise(to="d", scales="d_sf", tensor_scale="alpha"),)},
         "tensor_scale is 'alpha'; ue4m3 scales need one and others have none",
     ),
+    "a cast to a scale's type": (
+        {"operands": operands(d={"dtype": DType.E2M1}), "epilogue": (Cast(to=DType.E2M1), STORE)},
+        "epilogue[0]: cast casts to e2m1; an epilogue knows f32, bf16, f16, e4m3, e5m2",
+    ),
+    "a vector of scale bytes": (
+        {"operands": operands(BIAS.replace(dtype=DType.UE8M0)), "epilogue": (Bias(vector="bias"), *SPEC.epilogue)},
+        "epilogue[0]: bias reads 'bias', which holds ue8m0; an epilogue knows f32, bf16, f16, e4m3, e5m2",
+    ),
     "quantising after a cast": (
         {**quantised(SCALES), "epilogue": (CAST, Quantise(to="d", scales="d_sf"))},
         "quantise comes after a cast; only a store may follow it",

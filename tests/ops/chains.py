@@ -18,7 +18,13 @@ BASES: dict[str, Callable[[DType], KernelSpec]] = {
     "sm120": lambda d: dense_sm120.bf16_gemm("nt", dense_sm120.WarpShape(64, 64), d),
 }
 """A small kernel of each architecture, by output type."""
-TORCH = {DType.BF16: torch.bfloat16, DType.F32: torch.float32}
+TORCH = {
+    DType.BF16: torch.bfloat16,
+    DType.F16: torch.float16,
+    DType.F32: torch.float32,
+    DType.E4M3: torch.float8_e4m3fn,
+    DType.E5M2: torch.float8_e5m2,
+}
 BOXES: dict[str, tuple[str, ...]] = {"scalar": (), "m": ("m",), "n": ("n",), "matrix": ("m", "n")}
 
 
@@ -94,7 +100,7 @@ def pitched(values: torch.Tensor, operand: Operand) -> torch.Tensor:
     if values.dim() != 2:
         return values
     step = 16 // values.element_size()
-    wide = torch.full((values.shape[0], -(-values.shape[1] // step) * step), torch.nan, dtype=values.dtype)
+    wide = torch.full((values.shape[0], -(-values.shape[1] // step) * step), torch.nan).to(values.dtype)
     wide[:, : values.shape[1]] = values
     return wide[:, : values.shape[1]]
 
@@ -102,7 +108,7 @@ def pitched(values: torch.Tensor, operand: Operand) -> torch.Tensor:
 def run_and_check(spec: KernelSpec, sizes: dict[str, int], seed: int, schedule: str = "random") -> None:
     """One simulated call on a poisoned output, every element against the reference."""
     tensors, scalars = data(spec, sizes, seed)
-    d = torch.full((sizes["m"], sizes["n"]), torch.nan, dtype=TORCH[spec.output.dtype])
+    d = torch.full((sizes["m"], sizes["n"]), torch.nan).to(TORCH[spec.output.dtype])
     with gemmgen.simulate(str(spec.arch), schedule=schedule, seed=seed, sms=2):
         gemmgen.op(spec)(**tensors, **scalars, d=d)
     reference.check(d, spec, tensors, scalars)

@@ -17,11 +17,24 @@ DEVICE float2 each(const F& f, Pairs... x) {
   return make_float2(f(x.x...), f(x.y...));
 }
 
+// To nearest even. What is too large for f16, e4m3 and e5m2 becomes their largest number, for bf16 Inf.
 template <class To>
 DEVICE To cast(float2 x);
 template <>
 DEVICE bf16x2 cast<bf16x2>(float2 x) {
   return ptx::to_bf16x2(x);
+}
+template <>
+DEVICE f16x2 cast<f16x2>(float2 x) {
+  return ptx::to_f16x2(x);
+}
+template <>
+DEVICE e4m3x2 cast<e4m3x2>(float2 x) {
+  return {u16(ptx::to_e4m3x2(x))};
+}
+template <>
+DEVICE e5m2x2 cast<e5m2x2>(float2 x) {
+  return {u16(ptx::to_e5m2x2(x))};
 }
 template <>
 DEVICE float2 cast<float2>(float2 x) {
@@ -30,6 +43,9 @@ DEVICE float2 cast<float2>(float2 x) {
 
 DEVICE float widen(float x) { return x; }
 DEVICE float widen(bf16 x) { return ptx::to_float(x); }
+DEVICE float widen(f16 x) { return ptx::to_float(x); }
+DEVICE float widen(e4m3 x) { return ptx::from_e4m3(x.bits); }
+DEVICE float widen(e5m2 x) { return ptx::from_e5m2(x.bits); }
 
 // Element `at`, or 0 past the end.
 template <class T>

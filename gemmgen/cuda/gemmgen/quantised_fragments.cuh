@@ -136,7 +136,8 @@ class DirectQuantisedFragments {
   }
 
  public:
-  DEVICE DirectQuantisedFragments(u8* to, u64 stride, Scales scales) : to_(to), stride_(stride), scales_(scales) {}
+  DEVICE DirectQuantisedFragments(void* to, u64 stride, Scales scales)
+      : to_(static_cast<u8*>(to)), stride_(stride), scales_(scales) {}
 
   template <u32 REGS, class F>
   DEVICE void block(const float (&acc)[REGS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {

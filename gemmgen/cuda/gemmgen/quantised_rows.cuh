@@ -96,7 +96,8 @@ class DirectQuantisedRows {
  public:
   static constexpr u32 COLS = COLUMNS;
 
-  DEVICE DirectQuantisedRows(u8* to, u64 stride, Scales scales) : to_(to), stride_(stride), scales_(scales) {}
+  DEVICE DirectQuantisedRows(void* to, u64 stride, Scales scales)
+      : to_(static_cast<u8*>(to)), stride_(stride), scales_(scales) {}
 
   template <class F>
   DEVICE void columns(const float (&x)[COLS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {

@@ -17,6 +17,18 @@ struct PairOf<bf16> {
   using type = bf16x2;
 };
 template <>
+struct PairOf<f16> {
+  using type = f16x2;
+};
+template <>
+struct PairOf<e4m3> {
+  using type = e4m3x2;
+};
+template <>
+struct PairOf<e5m2> {
+  using type = e5m2x2;
+};
+template <>
 struct PairOf<float> {
   using type = float2;
 };
@@ -52,9 +64,18 @@ class StagedStore {
         ptx::store_shared(to + staged<ROW_BYTES>(row + 8 * h, (8 * j + fragment_col()) * 4), x[j][h]);
   }
 
-  DEVICE static void write(u32 to, const bf16x2 (&x)[COLS / 8][2]) {
+  // Pairs of 8-bit numbers, or of 16-bit ones, which stmatrix takes as they lie.
+  template <class Pair>
+  DEVICE static void write(u32 to, const Pair (&x)[COLS / 8][2]) {
     const u32 row = ptx::lane_index() % 16, right = ptx::lane_index() / 16;
-    if constexpr (COLS == 8) {
+    if constexpr (sizeof(T) == 1) {
+#pragma unroll
+      for (u32 j = 0; j < COLS / 8; ++j)
+#pragma unroll
+        for (u32 h = 0; h < 2; ++h)
+          ptx::store_shared_half(to + staged<ROW_BYTES>(ptx::lane_index() / 4 + 8 * h, 8 * j + fragment_col()),
+                                 x[j][h].bits);
+    } else if constexpr (COLS == 8) {
       ptx::stmatrix_x2(to + staged<ROW_BYTES>(row, 0), x[0][0].bits, x[0][1].bits);
     } else {
 #pragma unroll
@@ -95,20 +116,22 @@ class StagedStore {
   }
 };
 
+// Two neighbours to global memory, or the first alone.
+template <class T, class Pair>
+DEVICE void put(T* to, Pair x, bool second) {
+  to[0].bits = x.bits;
+  if (second) to[1].bits = x.bits >> 8 * sizeof(T);
+}
+DEVICE void put(float* to, float2 x, bool second) {
+  to[0] = x.x;
+  if (second) to[1] = x.y;
+}
+
 // Straight from registers with bounds checks, for outputs whose pitch TMA cannot store to.
 template <class T>
 class DirectStore {
   T* to_;
   u64 stride_;
-
-  DEVICE static void put(bf16* to, bf16x2 x, bool second) {
-    to[0].bits = u16(x.bits);
-    if (second) to[1].bits = u16(x.bits >> 16);
-  }
-  DEVICE static void put(float* to, float2 x, bool second) {
-    to[0] = x.x;
-    if (second) to[1] = x.y;
-  }
 
  public:
   DEVICE DirectStore(T* to, u64 stride) : to_(to), stride_(stride) {}

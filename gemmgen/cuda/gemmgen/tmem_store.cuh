@@ -28,8 +28,16 @@ class StagedRows {
   u32 buffers_;
   u32 slot_ = 0;
 
-  DEVICE static void put(u32 to, const bf16x2 (&x)[4]) {
+  template <class Pair>
+  DEVICE static void put(u32 to, const Pair (&x)[4]) {
     ptx::store_shared_words(to, x[0].bits, x[1].bits, x[2].bits, x[3].bits);
+  }
+  template <class Pair>
+  DEVICE static void put(u32 to, const Pair (&x)[8]) {
+    u32 words[4];
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) words[i] = x[2 * i].bits | u32(x[2 * i + 1].bits) << 16;
+    ptx::store_shared_words(to, words[0], words[1], words[2], words[3]);
   }
   DEVICE static void put(u32 to, const float2 (&x)[2]) {
     ptx::store_shared_words(to, __float_as_uint(x[0].x), __float_as_uint(x[0].y), __float_as_uint(x[1].x),
@@ -86,7 +94,7 @@ DEVICE void pair_columns(float2 (&to)[COUNT / 2], const float (&x)[COUNT]) {
 constexpr bool ELEMENTWISE = true;
 
 // The epilogue on ROWS rows from m of this lane's column n + lane, as pair_columns arranges pairs. Elementwise ones that
-// make bf16 run first: then a pair of results is one register to exchange.
+// make 16-bit numbers run first: then a pair of results is one register to exchange.
 template <class T, bool ALIKE, u32 ROWS, class F>
 DEVICE void finish_columns(typename PairOf<T>::type (&to)[ROWS / 2], const float (&x)[ROWS], u32 m, u32 n, const F& epilogue) {
   const u32 odd = ptx::lane_index() % 2, col = n + ptx::lane_index() - odd;
@@ -118,7 +126,13 @@ class StagedColumns {
   u32 buffers_;
   u32 slot_ = 0;
 
-  DEVICE static void put(u32 to, bf16x2 x) { ptx::store_shared_word(to, x.bits); }
+  template <class Pair>
+  DEVICE static void put(u32 to, Pair x) {
+    if constexpr (sizeof(T) == 2)
+      ptx::store_shared_word(to, x.bits);
+    else
+      ptx::store_shared_half(to, x.bits);
+  }
   DEVICE static void put(u32 to, float2 x) { ptx::store_shared(to, x); }
 
  public:

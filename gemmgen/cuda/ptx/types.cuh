@@ -24,7 +24,33 @@ struct bf16x2 {
   u32 bits;
 };
 
+// The same of the other types that an epilogue reads and writes.
+struct f16 {
+  u16 bits;
+};
+struct f16x2 {
+  u32 bits;
+};
+struct e4m3 {
+  u8 bits;
+};
+struct e4m3x2 {
+  u16 bits;
+};
+struct e5m2 {
+  u8 bits;
+};
+struct e5m2x2 {
+  u16 bits;
+};
+
 }  // namespace ptx
 
 using ptx::bf16;
 using ptx::bf16x2;
+using ptx::e4m3;
+using ptx::e4m3x2;
+using ptx::e5m2;
+using ptx::e5m2x2;
+using ptx::f16;
+using ptx::f16x2;

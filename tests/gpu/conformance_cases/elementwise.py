@@ -119,6 +119,7 @@ CVT = (
     Op("cvt 16 bits", "cvt.rn.relu.bf16x2.f32 %0, %1, %2;", "rff"),
     Op("cvt 16 bits", "cvt.rn.f16x2.f32 %0, %1, %2;", "rff", oracle=oracles.f16x2),
     Op("cvt 16 bits", "cvt.rz.f16x2.f32 %0, %1, %2;", "rff"),
+    Op("cvt 16 bits", "cvt.rn.satfinite.f16x2.f32 %0, %1, %2;", "rff", oracle=oracles.f16x2_saturated),
     Op("cvt 16 bits", "cvt.rn.relu.f16x2.f32 %0, %1, %2;", "rff"),
     Op("cvt 16 bits", "cvt.rn.bf16.f32 %0, %1;", "hf", oracle=oracles.to_bf16),
     Op("cvt 16 bits", "cvt.rz.bf16.f32 %0, %1;", "hf"),

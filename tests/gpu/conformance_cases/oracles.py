@@ -40,6 +40,10 @@ def f16x2(a: Array, b: Array) -> Array:
     return pack(to16(a, np.float16), to16(b, np.float16))
 
 
+def f16x2_saturated(a: Array, b: Array) -> Array:
+    return f16x2(*(np.where(np.isnan(x), x, np.clip(x, -65504, 65504)) for x in (a, b)))
+
+
 def saturated(values: Array, dtype: type, nan: int) -> Array:
     largest = float(ml_dtypes.finfo(dtype).max)
     codes = np.clip(np.nan_to_num(values), -largest, largest).astype(dtype).view(np.uint8)
