@@ -17,12 +17,14 @@ from gemmgen.ir import (
     BlockScale,
     Cast,
     DType,
+    Keep,
     KernelSpec,
     Multiplier,
     Operand,
     Residual,
     Scale,
     Step,
+    Store,
     Wgmma,
     split_axis,
 )
@@ -162,6 +164,20 @@ def evaluate(spec: KernelSpec, tensors: Tensors, scalars: Mapping[str, float] | 
     """The output in float64, before the rounding of its cast."""
     a, b = factors(spec, tensors)
     return _epilogue(spec, a @ b.T, tensors, scalars or {})
+
+
+def kept(spec: KernelSpec) -> dict[str, KernelSpec]:
+    """What each kept output means: the output of a spec whose chain ends there."""
+    found = {}
+    for index, step in enumerate(spec.epilogue):
+        if isinstance(step, Keep):
+            steps = [each for each in spec.epilogue[:index] if not isinstance(each, Keep)]
+            chain = (*steps, Cast(to=spec.operand(step.to).dtype), Store(to=step.to))
+            rings = tuple(ring for ring in spec.rings if ring.turns != "store")
+            used = {name for ring in rings for name in ring.holds} | {name for each in chain for name in each.operands}
+            operands = tuple(each for each in spec.operands if each.name in used)
+            found[step.to] = spec.replace(operands=operands, rings=rings, epilogue=chain)
+    return found
 
 
 def tolerance(spec: KernelSpec, tensors: Tensors, scalars: Mapping[str, float] | None = None) -> torch.Tensor:

@@ -13,6 +13,7 @@ from gemmgen.ir import (
     Broadcast,
     Cast,
     DType,
+    Keep,
     Operand,
     Plan,
     Quantise,
@@ -44,6 +45,8 @@ def step_view(plan: StepPlan) -> dict[str, Any]:
     elif isinstance(step, Apply):
         arguments = ", ".join(f"float {name}" for name in ("acc", *step.operands))
         view.update(parameters=arguments, body=c_text(step.tree), note=f" {step.expression}")
+    elif isinstance(step, Keep):
+        view.update(to=f"p.{step.to}, p.{step.to}_stride", note=f" to {step.to}")
     elif isinstance(step, Cast):
         view.update(pair=PAIR_TYPES[step.to], note=f" to {step.to}")
     elif isinstance(step, Quantise):

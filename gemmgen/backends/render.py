@@ -56,7 +56,7 @@ def _common(plan: Plan) -> dict[str, Any]:
         "load": load,
         "budget": "" if plan.ctas_per_sm == 1 else f", {plan.ctas_per_sm} CTAs an SM",
         "clustered": plan.cluster.size > 1,
-        "params": [_param_line(param, plan.store.outputs) for param in plan.params],
+        "params": [_param_line(param, plan.outputs) for param in plan.params],
         "places": {entry.name: [_place(plan, entry, part) for part in entry.parts] for entry in plan.rings},
         "steps": [step_view(step) for step in plan.epilogue],
         "pair_type": PAIR_TYPES[DType.F32 if plan.store.scales else plan.store.dtype],

@@ -7,7 +7,7 @@ from typing import Any
 from gemmgen.backends.epilogue import quantising_store
 from gemmgen.backends.names import C_TYPES, place_name
 from gemmgen.backends.sm100_product import SCALES_PER_WORD
-from gemmgen.ir import DType, Part, Plan, RingPlan, UmmaPlan
+from gemmgen.ir import DType, Part, Plan, RingPlan, StepPlan, UmmaPlan
 
 STORED_AT = {"m": "tile.m() + warp * 32, tile.n() + col", "n": "tile.m() + col, tile.n() + warp * 32"}
 """Where a warp's block of an output tile starts, by the axis on the lanes."""
@@ -129,6 +129,11 @@ def _pair_box(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
     return {"place": place_name(ring, part.operand), "operand": part.operand, "inner": inner, "outer": outer}
 
 
+def _is_alike(entry: StepPlan) -> bool:
+    """Whether a step treats elements alike wherever they lie: it reads numbers only and writes nothing by itself."""
+    return {*entry.along} <= {"scalar", "element"} and not entry.step.outputs
+
+
 def _rows_line(plan: Plan) -> str:
     store = plan.store
     assert isinstance(plan.mma, UmmaPlan)
@@ -136,7 +141,7 @@ def _rows_line(plan: Plan) -> str:
         return quantising_store(plan, "Rows", "warp", "out")
     lanes = "Rows" if plan.mma.lane_axis == "m" else "Columns"
     ctype = C_TYPES[store.dtype]
-    alike = lanes == "Columns" and all({*entry.along} <= {"scalar", "element"} for entry in plan.epilogue[:-1])
+    alike = lanes == "Columns" and all(_is_alike(entry) for entry in plan.epilogue[:-1])
     mark = ", gemmgen::ELEMENTWISE" if alike else ""
     if store.through is None:
         count = store.row_bytes // store.dtype.bytes if lanes == "Rows" else store.rows

@@ -48,7 +48,7 @@ class Findings:
         self._add_row([where, schedule, *cells, self._verdict(sizes, outcome)])
 
     def _verdict(self, sizes: Sizes, outcome: Outcome) -> str:
-        bits = memory_of(outcome.result)
+        bits = torch.cat([memory_of(result).flatten() for result in outcome.results])
         same = torch.equal(self.firsts.setdefault(sizes, bits), bits)
         return "wrong" if outcome.wrong else "right" if same else "differs between schedules"
 

@@ -12,7 +12,21 @@ from functools import partial
 import torch
 
 from gemmgen.commands.inputs import LARGEST, NAN_BYTES, Operands, factors_of, granule, scaled_pairs
-from gemmgen.ir import Activation, Apply, Bias, Cast, DType, KernelSpec, Operand, Quantise, Residual, Scale, Step, Wgmma
+from gemmgen.ir import (
+    Activation,
+    Apply,
+    Bias,
+    Cast,
+    DType,
+    Keep,
+    KernelSpec,
+    Operand,
+    Quantise,
+    Residual,
+    Scale,
+    Step,
+    Wgmma,
+)
 from gemmgen.ir.expression import evaluate
 from gemmgen.ir.spec import QUANTISED
 from gemmgen.ops.quantise import decode_ue8m0, unpack_fp4
@@ -32,8 +46,13 @@ class Errors:
     calc_diff: float
 
 
-def reference(spec: KernelSpec, operands: Operands) -> torch.Tensor:
-    """The result in float64 on the dequantised inputs, before it is rounded to the output's type."""
+def judged(spec: KernelSpec) -> tuple[str, ...]:
+    """Outputs that have a reference: what the last step stores, and what is kept on the way there."""
+    return (spec.output.name, *(step.to for step in spec.epilogue if isinstance(step, Keep)))
+
+
+def reference(spec: KernelSpec, operands: Operands, output: str | None = None) -> torch.Tensor:
+    """An output, the stored one by default, in float64 on the dequantised inputs, before it is rounded to its type."""
     a, b = (_numbers(operands[each.name], each) for each in factors_of(spec))
     if pairs := scaled_pairs(spec):
         a, b = (
@@ -44,11 +63,13 @@ def reference(spec: KernelSpec, operands: Operands) -> torch.Tensor:
     for step in spec.epilogue:
         reads = [_broadcast(spec.operand(name), operands[name]) for name in step.reads]
         result = _after(step, result, reads)
+        if isinstance(step, Keep) and step.to == output:
+            return _saturated(result, spec.operand(step.to).dtype)
     return result
 
 
 def _after(step: Step, x: torch.Tensor, reads: list[torch.Tensor | float]) -> torch.Tensor:
-    """A step's result; a cast only saturates, and stores change no number here."""
+    """A step's result; a cast only saturates, and what writes changes no number here."""
     if isinstance(step, Scale):
         return x * reads[0]
     if isinstance(step, Bias):
@@ -60,9 +81,11 @@ def _after(step: Step, x: torch.Tensor, reads: list[torch.Tensor | float]) -> to
     if isinstance(step, Apply):
         named = dict(zip(step.reads, reads, strict=True))
         return torch.broadcast_to(torch.as_tensor(evaluate(step.tree, {"acc": x, **named}, MEANINGS)), x.shape)
-    if isinstance(step, Cast) and step.to in LARGEST:
-        return x.clamp(-LARGEST[step.to], LARGEST[step.to])
-    return x
+    return _saturated(x, step.to) if isinstance(step, Cast) else x
+
+
+def _saturated(x: torch.Tensor, dtype: DType) -> torch.Tensor:
+    return x.clamp(-LARGEST[dtype], LARGEST[dtype]) if dtype in LARGEST else x
 
 
 MEANINGS: dict[str, Callable[..., torch.Tensor]] = {
@@ -100,23 +123,23 @@ def compare(result: torch.Tensor, expected: torch.Tensor) -> Errors:
     return Errors(float(_tile_norms(x - y).div(_tile_norms(y).clamp_min(1e-30)).max()), abs(float(diff)))
 
 
-def tolerance(spec: KernelSpec) -> float:
-    """The worst tile error that rounding explains: of D to its type, plus of sums inside the tensor core."""
-    output = ROUNDING.get(spec.output.dtype, 0.0)
+def tolerance(spec: KernelSpec, output: str | None = None) -> float:
+    """The worst tile error that rounding explains: of an output to its type, plus of sums inside the tensor core."""
+    rounding = ROUNDING.get(spec.operand(output or spec.output.name).dtype, 0.0)
     thirteen_bits = isinstance(spec.math.body, Wgmma) and factors_of(spec)[0].dtype == DType.E4M3
-    return output + (2e-3 if thirteen_bits else 1e-4)
+    return rounding + (2e-3 if thirteen_bits else 1e-4)
 
 
 ROUNDING = {DType.BF16: 2**-8, DType.F16: 2**-11, DType.E5M2: 2**-3, DType.E4M3: 2**-4, DType.E2M1: 2**-2}
 """The relative error of rounding to a type, of what lies in its range, by itself or with the scale of its block."""
 
 
-def numbers_of(spec: KernelSpec, outputs: Operands) -> torch.Tensor:
-    """What the outputs stand for: a narrow one times the scales of its blocks."""
+def numbers_of(spec: KernelSpec, outputs: Operands, output: str | None = None) -> torch.Tensor:
+    """What an output, the stored one by default, stands for: a narrow one times the scales of its blocks."""
     step = spec.epilogue[-1]
-    value = outputs[spec.output.name]
+    value = outputs[output or spec.output.name]
     assert isinstance(value, torch.Tensor)
-    if not isinstance(step, Quantise):
+    if not isinstance(step, Quantise) or output not in (None, step.to):
         return value
     data, scales = spec.operand(step.to), spec.operand(step.scales)
     codes = _numbers(value, data)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from gemmgen.commands.inputs import Operands, random_operands
-from gemmgen.commands.reference import Errors, compare, numbers_of, reference, tolerance
+from gemmgen.commands.reference import Errors, compare, judged, numbers_of, reference, tolerance
 from gemmgen.commands.relayout import expected_memory, memory_of, random_layout_operands
 from gemmgen.commands.targets import Sizes
 from gemmgen.ir import AnySpec, LayoutSpec
@@ -21,9 +21,9 @@ from gemmgen.runtime.errors import UnsupportedArchitecture
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run: the result on the CPU, its errors, what it took, and what the simulator warned of."""
+    """One run: its outputs on the CPU, the errors of the stored one or of one that is wrong, seconds, warnings."""
 
-    result: torch.Tensor
+    results: tuple[torch.Tensor, ...]
     errors: Errors
     seconds: float
     wrong: bool
@@ -71,13 +71,14 @@ def execute(spec: AnySpec, sizes: Sizes, device: torch.device, schedule: str, se
     if isinstance(spec, LayoutSpec):
         return _execute_layout(spec, sizes, device, schedule, seed)
     operands = random_operands(spec, {"m": sizes.m, "n": sizes.n, "k": sizes.k}, seed)
-    expected = reference(spec, operands)
+    expected = {name: reference(spec, operands, name) for name in judged(spec)}
     started = time.perf_counter()
     outputs, warnings = _call(spec, operands, device, schedule, seed)
     seconds = time.perf_counter() - started
-    result = numbers_of(spec, {**operands, **outputs})
-    errors = compare(result, expected)
-    return Outcome(result, errors, seconds, not errors.worst_tile <= tolerance(spec), warnings)
+    found = {name: numbers_of(spec, {**operands, **outputs}, name) for name in expected}
+    errors = {name: compare(found[name], expected[name]) for name in expected}
+    wrong = [name for name in errors if not errors[name].worst_tile <= tolerance(spec, name)]
+    return Outcome(tuple(found.values()), errors[(*wrong, spec.output.name)[0]], seconds, bool(wrong), warnings)
 
 
 def _execute_layout(spec: LayoutSpec, sizes: Sizes, device: torch.device, schedule: str, seed: int) -> Outcome:
@@ -88,7 +89,7 @@ def _execute_layout(spec: LayoutSpec, sizes: Sizes, device: torch.device, schedu
     result = outputs[spec.output.name]
     seconds = time.perf_counter() - started
     differ = float((memory_of(result) != expected).double().mean())
-    return Outcome(result, Errors(differ, differ), seconds, differ > 0, warnings)
+    return Outcome((result,), Errors(differ, differ), seconds, differ > 0, warnings)
 
 
 def _call(

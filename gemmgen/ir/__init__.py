@@ -33,7 +33,7 @@ from gemmgen.ir.roles import (
 )
 from gemmgen.ir.schedule import Cluster, LaunchControl, OneTile, Persistent, SplitK, Tile
 from gemmgen.ir.spec import KernelSpec
-from gemmgen.ir.steps import Activation, Apply, Bias, Cast, Quantise, Residual, Scale, Step, Store
+from gemmgen.ir.steps import Activation, Apply, Bias, Cast, Keep, Quantise, Residual, Scale, Step, Store
 
 __all__ = [
     "Activation",
@@ -48,6 +48,7 @@ __all__ = [
     "Cluster",
     "DType",
     "FetchTiles",
+    "Keep",
     "KernelSpec",
     "LaunchControl",
     "LayoutPlan",

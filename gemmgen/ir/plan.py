@@ -278,6 +278,11 @@ class Plan(Node):
         return next(role for role in self.roles if role.name == name)
 
     @property
+    def outputs(self) -> tuple[Name, ...]:
+        """Operands that the kernel writes, those of the store first."""
+        return (*self.store.outputs, *(name for entry in self.epilogue[:-1] for name in entry.step.outputs))
+
+    @property
     def mainloop(self) -> RingPlan:
         """The ring that holds the multiplied operands."""
         return next(ring for ring in self.rings if any(part.operand == self.mma.a for part in ring.parts))

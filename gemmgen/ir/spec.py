@@ -12,7 +12,7 @@ from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import Operand
 from gemmgen.ir.roles import FetchTiles, Multiplier, Ring, Role, TmaLoad, TransposeScales
 from gemmgen.ir.schedule import Cluster, LaunchControl, Persistent, Schedule, Tile
-from gemmgen.ir.steps import Apply, Bias, Cast, Quantise, Residual, Scale, Step, Store
+from gemmgen.ir.steps import Apply, Bias, Cast, Keep, Quantise, Residual, Scale, Step, Store
 
 QUANTISED: dict[tuple[DType, DType], int] = {
     (DType.E4M3, DType.UE8M0): 32,
@@ -75,8 +75,9 @@ class KernelSpec(Node):
 
     @property
     def outputs(self) -> tuple[Operand, ...]:
-        """Every operand that the epilogue writes, in the order in which the chain names them."""
-        return tuple(self.operand(name) for step in self.epilogue for name in step.outputs)
+        """Every operand that the epilogue writes: what its last step stores, then others as the chain names them."""
+        *steps, last = self.epilogue
+        return tuple(self.operand(name) for step in (last, *steps) for name in step.outputs)
 
     @model_validator(mode="after")
     def _check(self) -> KernelSpec:
@@ -181,7 +182,9 @@ def _chain_is_typed(spec: KernelSpec) -> None:
         if stored is not None and not isinstance(step, Store):
             raise ValueError(f"{where}: {step.kind} comes after a cast; only a store may follow it")
         if isinstance(step, Store | Quantise) and index != len(spec.epilogue) - 1:
-            raise ValueError(f"{where}: a store must be the last step")
+            raise ValueError(
+                f"{where}: a store must be the last step; Keep(to=...) before the cast writes another output"
+            )
         if isinstance(step, Cast):
             stored = step.to
         _step_operands_fit(spec, step, where)
@@ -193,6 +196,22 @@ def _chain_is_typed(spec: KernelSpec) -> None:
     if stored is None and output.dtype != "f32":
         cast = f"Cast(to=DType.{output.dtype.name})"
         raise ValueError(f"operand {store.to!r} holds {output.dtype}; add {cast} before the store")
+
+
+def _outputs_are_apart(spec: KernelSpec) -> None:
+    written: set[str] = set()
+    for index, step in enumerate(spec.epilogue):
+        for name in step.outputs:
+            if name in written:
+                raise ValueError(f"spec {spec.name!r}, epilogue[{index}]: {name!r} is written twice; add an operand")
+            written.add(name)
+    for index, step in enumerate(spec.epilogue):
+        for name in step.reads:
+            if name in written:
+                raise ValueError(
+                    f"spec {spec.name!r}, epilogue[{index}]: {step.kind} reads {name!r}, which the chain writes; add "
+                    "an operand to read (a call may pass the stored output for it, too)"
+                )
 
 
 def _step_operands_fit(spec: KernelSpec, step: Step, where: str) -> None:
@@ -218,6 +237,8 @@ def _step_operands_fit(spec: KernelSpec, step: Step, where: str) -> None:
             raise ValueError(f"{where}: beta {step.beta!r} must be a scalar, an operand with an empty box")
     if isinstance(step, Quantise):
         _quantising_fits(spec, step, where)
+    if isinstance(step, Keep):
+        _keeping_fits(spec, step, where)
     if isinstance(step, Store | Quantise):
         if spec.operand(step.to).box != ("m", "n"):
             raise ValueError(f"{where}: {step.kind} to {step.to!r} needs box ('m', 'n')")
@@ -227,6 +248,14 @@ def _step_operands_fit(spec: KernelSpec, step: Step, where: str) -> None:
                 raise ValueError(
                     f"{where}: ring {ring.name!r} must have turns='store' and hold ({step.to!r},) to stage this store"
                 )
+
+
+def _keeping_fits(spec: KernelSpec, step: Keep, where: str) -> None:
+    operand = spec.operand(step.to)
+    if operand.box != ("m", "n") or operand.inner != "n":
+        raise ValueError(f"{where}: keep to {step.to!r} needs box ('m', 'n') with n contiguous")
+    if operand.dtype not in ELEMENTS:
+        raise ValueError(f"{where}: {step.to!r} holds {operand.dtype}; keep rounds to {', '.join(ELEMENTS)}")
 
 
 def _quantising_fits(spec: KernelSpec, step: Quantise, where: str) -> None:
@@ -261,5 +290,6 @@ CHECKS = (
     _multiplier_is_fed,
     _operands_are_used,
     _chain_is_typed,
+    _outputs_are_apart,
 )
 """In this order: a later check relies on what an earlier one made sure of."""

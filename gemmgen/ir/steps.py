@@ -106,6 +106,28 @@ class Apply(_Link):
         return names(self.tree)
 
 
+class Keep(_Link):
+    """Write the value at this point to another operand too, a matrix in a type of its own, rounded as ``Cast`` does.
+
+    The chain goes on with the value as it was. So ``Keep(to="pre")`` before an activation gives both.
+    """
+
+    kind: Literal["keep"] = "keep"
+    to: Name
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return (self.to,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.to,)
+
+
 class Cast(_Link):
     """Round to an element type, to nearest even.
 
@@ -164,4 +186,6 @@ class Store(_Link):
         return (self.to,)
 
 
-Step = Annotated[Scale | Bias | Residual | Activation | Apply | Cast | Quantise | Store, Field(discriminator="kind")]
+Step = Annotated[
+    Scale | Bias | Residual | Activation | Apply | Keep | Cast | Quantise | Store, Field(discriminator="kind")
+]

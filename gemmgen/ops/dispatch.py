@@ -133,7 +133,8 @@ class Dispatcher:
     def _read_first(self) -> list[str]:
         """Operands that may be the output itself: matrices of its shape and type, read before it is written."""
         output = self.operands[self._at]
-        return [each.name for each in self.operands if each.box == output.box and each.dtype == output.dtype]
+        inputs = (each for each in self.operands if each.name not in self.outputs)
+        return [each.name for each in inputs if each.box == output.box and each.dtype == output.dtype]
 
     def _ready(
         self, tensors: dict[str, torch.Tensor], sizes: Mapping[str, int], target: Target

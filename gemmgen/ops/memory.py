@@ -22,7 +22,7 @@ SPREAD_ALIGNMENT = 32
 def check_layouts(plan: AnyPlan, tensors: Tensors) -> None:
     """Raise ``ValueError`` for the first tensor whose address or strides the plan's kernel cannot use."""
     mapped = {entry.operand: entry.element for entry in plan.tensor_maps}
-    outputs = (plan.output,) if isinstance(plan, LayoutPlan) else plan.store.outputs
+    outputs = (plan.output,) if isinstance(plan, LayoutPlan) else plan.outputs
     for operand in plan.operands:
         if operand.is_scalar:
             continue

@@ -13,7 +13,7 @@ import pytest
 
 from gemmgen import catalog
 from gemmgen.backends import emit, lower
-from gemmgen.ir import Activation, Apply, Bias, DType, KernelSpec, OneTile, Operand, Residual, Scale
+from gemmgen.ir import Activation, Apply, Bias, DType, Keep, KernelSpec, OneTile, Operand, Residual, Scale
 from gemmgen.runtime.nvrtc import compile_cubin
 
 NAMES = (
@@ -47,6 +47,7 @@ VECTORS = (
     Operand(name="beta", dtype=DType.F32, box=()),
     Operand(name="gain", dtype=DType.F32, box=(), on_device=True),
     Operand(name="gate", dtype=DType.BF16, box=("m", "n")),
+    Operand(name="pre", dtype=DType.F16, box=("m", "n")),
 )
 VARIANTS: dict[str, Callable[[], KernelSpec]] = {
     "fp8_gemm_nt, programmatic launch": lambda: catalog.fp8_gemm_nt(SMALL, programmatic_launch=True),
@@ -63,6 +64,7 @@ VARIANTS: dict[str, Callable[[], KernelSpec]] = {
             Scale(by="rows"),
             Bias(vector="bias"),
             Residual(matrix="c", beta="beta"),
+            Keep(to="pre"),
             Activation(function="gelu_tanh"),
             Scale(by="gate"),
             Apply(expression="silu(acc) * gain"),

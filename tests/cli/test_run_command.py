@@ -12,7 +12,7 @@ import torch
 from gemmgen import catalog
 from gemmgen.commands import checking, inputs, reference, running
 from gemmgen.commands.targets import Sizes
-from gemmgen.ir import DType
+from gemmgen.ir import Activation, DType, Keep, Operand
 from gemmgen.ops import kernels
 
 NAME = "sm90_fp8_gemm_nt_bf16_64x32"
@@ -169,3 +169,19 @@ def test_errors_see_one_wrong_corner_in_a_large_result() -> None:
 
 def test_sizes_are_hashable_keys() -> None:
     assert {Sizes(1, 2, 3): "x"}[Sizes(1, 2, 3)] == "x"
+
+
+def test_every_output_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An e4m3 output that saturates, and what went into the square beside it: each by itself can be wrong."""
+    base = catalog.bf16_gemm("nt", catalog.Shape(64, 32, groups=1), DType.E4M3)
+    pre = Operand(name="pre", dtype=DType.F16, box=("m", "n"))
+    steps = (Keep(to="pre"), Activation(function="squared_relu"), *base.epilogue)
+    spec = base.replace(name="squares", operands=(*base.operands, pre), epilogue=steps)
+    sizes, cpu = Sizes(9, 32, 400), torch.device("cpu")
+    outcome = running.execute(spec, sizes, cpu, "random", seed=1)
+    d, kept = outcome.results
+    assert not outcome.wrong and (d.dtype, kept.dtype) == (torch.float8_e4m3fn, torch.float16)
+    assert (d.float() == inputs.LARGEST[DType.E4M3]).any() and (kept < 0).any()
+    for old, new in (("keep(x0", "keep(gemmgen::add(x0, x0)"), ("squared_relu(acc)", "relu(acc)")):
+        with planted(monkeypatch, old, new):
+            assert running.execute(spec, sizes, cpu, "random", seed=1).wrong

@@ -12,6 +12,7 @@ from gemmgen.ir import (
     Cast,
     Cluster,
     DType,
+    Keep,
     KernelSpec,
     OneTile,
     Operand,
@@ -40,6 +41,7 @@ STEPS = {
         Operand(name="gain", dtype=DType.F32, box=(), on_device=True),
         Apply(expression="silu(acc) * gain"),
     ),
+    "keep": (Operand(name="pre", dtype=DType.F16, box=("m", "n")), Keep(to="pre")),
     "residual": (Operand(name="c", dtype=DType.BF16, box=("m", "n")), Residual(matrix="c")),
 }
 

@@ -16,6 +16,7 @@ from gemmgen.ir import (
     Cast,
     Cluster,
     DType,
+    Keep,
     KernelSpec,
     OneTile,
     Operand,
@@ -97,7 +98,34 @@ RULES: dict[str, tuple[dict[str, Any], str]] = {
         {"operands": operands(BIAS), "epilogue": (CAST, Bias(vector="bias"), STORE)},
         "epilogue[1]: bias comes after a cast; only a store may follow it",
     ),
-    "store in the middle": ({"epilogue": (CAST, STORE, STORE)}, "epilogue[1]: a store must be the last step"),
+    "store in the middle": (
+        {"epilogue": (CAST, STORE, STORE)},
+        "epilogue[1]: a store must be the last step; Keep(to=...) before the cast writes another output",
+    ),
+    "two stores to one output": (
+        {"epilogue": (Keep(to="d"), CAST, STORE)},
+        "epilogue[2]: 'd' is written twice; add an operand",
+    ),
+    "keeping what is read": (
+        {"operands": operands(MATRIX), "epilogue": (Keep(to="c"), Residual(matrix="c"), CAST, STORE)},
+        "epilogue[1]: residual reads 'c', which the chain writes; add an operand to read",
+    ),
+    "keeping after a cast": (
+        {"operands": operands(MATRIX), "epilogue": (CAST, Keep(to="c"), STORE)},
+        "epilogue[1]: keep comes after a cast; only a store may follow it",
+    ),
+    "keeping a vector": (
+        {"operands": operands(BIAS), "epilogue": (Keep(to="bias"), CAST, STORE)},
+        "epilogue[0]: keep to 'bias' needs box ('m', 'n') with n contiguous",
+    ),
+    "keeping columns": (
+        {"operands": operands(MATRIX.replace(major="m")), "epilogue": (Keep(to="c"), CAST, STORE)},
+        "epilogue[0]: keep to 'c' needs box ('m', 'n') with n contiguous",
+    ),
+    "keeping in 4 bits": (
+        {"operands": operands(MATRIX.replace(dtype=DType.E2M1)), "epilogue": (Keep(to="c"), CAST, STORE)},
+        "epilogue[0]: 'c' holds e2m1; keep rounds to f32, bf16, f16, e4m3, e5m2",
+    ),
     "cast to another type": (
         {"epilogue": (Cast(to=DType.F32), STORE)},
         "the epilogue casts to f32 but operand 'd' holds bf16",

@@ -10,7 +10,7 @@ import torch
 
 import gemmgen
 from gemmgen.catalog import dense, dense_sm100, dense_sm120
-from gemmgen.ir import Activation, Apply, Bias, Cast, DType, KernelSpec, Operand, Residual, Scale, Step
+from gemmgen.ir import Activation, Apply, Bias, Cast, DType, Keep, KernelSpec, Operand, Residual, Scale, Step
 
 BASES: dict[str, Callable[[DType], KernelSpec]] = {
     "sm90": lambda d: dense.bf16_gemm("nt", dense.Shape(64, 32, groups=1), d),
@@ -58,6 +58,10 @@ def activation(function: str) -> Link:
     return Link(Activation(function=function))
 
 
+def keep(index: int, dtype: DType = DType.BF16) -> Link:
+    return Link(Keep(to=f"kept{index}"), (Operand(name=f"kept{index}", dtype=dtype, box=("m", "n")),))
+
+
 def apply(index: int, expression: str, *alongs: str) -> Link:
     """``expression`` names its operands x, y, z in the order of ``alongs``."""
     operands = []
@@ -82,13 +86,13 @@ def chained(arch: str, output: DType, links: list[Link]) -> KernelSpec:
 
 
 def data(spec: KernelSpec, sizes: dict[str, int], seed: int) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-    """Normal numbers for tensors, factors scaled so that sums are of the size of one; the output is left out."""
+    """Normal numbers for tensors, factors scaled so that sums are of the size of one; outputs are left out."""
     generator = torch.Generator().manual_seed(seed)
     tensors, scalars = {}, {}
     for operand in spec.operands:
         if operand.is_scalar:
             scalars[operand.name] = float(torch.rand((), generator=generator) + 0.5)
-        elif operand.name != spec.output.name:
+        elif operand not in spec.outputs:
             values = torch.randn([sizes[axis] for axis in operand.box], generator=generator)
             size = sizes["k"] ** -0.25 if "k" in operand.box else 1.0
             tensors[operand.name] = pitched((values * size).to(TORCH[operand.dtype]), operand)
@@ -106,9 +110,28 @@ def pitched(values: torch.Tensor, operand: Operand) -> torch.Tensor:
 
 
 def run_and_check(spec: KernelSpec, sizes: dict[str, int], seed: int, schedule: str = "random") -> None:
-    """One simulated call on a poisoned output, every element against the reference."""
+    """One simulated call on poisoned outputs, every element against the reference, and the poison beside them."""
     tensors, scalars = data(spec, sizes, seed)
-    d = torch.full((sizes["m"], sizes["n"]), torch.nan).to(TORCH[spec.output.dtype])
+    rooms = {each.name: Room(each, sizes) for each in spec.outputs}
     with gemmgen.simulate(str(spec.arch), schedule=schedule, seed=seed, sms=2):
-        gemmgen.op(spec)(**tensors, **scalars, d=d)
-    reference.check(d, spec, tensors, scalars)
+        gemmgen.op(spec)(**tensors, **scalars, **{name: room.output for name, room in rooms.items()})
+    for name, meaning in {spec.output.name: spec, **reference.kept(spec)}.items():
+        reference.check(rooms[name].output, meaning, tensors, scalars)
+        rooms[name].check_untouched()
+
+
+class Room:
+    """An output in the middle of memory full of NaN: rows above and below, columns to the right."""
+
+    def __init__(self, operand: Operand, sizes: dict[str, int]) -> None:
+        rows, columns = (sizes[axis] for axis in operand.box)
+        pitch = -(-columns // 16) * 16 + 16
+        self.name = operand.name
+        self.whole = torch.full((rows + 2, pitch), torch.nan).to(TORCH[operand.dtype])
+        self.output = self.whole[1:-1, :columns]
+
+    def check_untouched(self) -> None:
+        """Every number beside the output is still NaN."""
+        columns = self.output.shape[1]
+        for beside in (self.whole[0], self.whole[-1], self.whole[:, columns:]):
+            assert beside.float().isnan().all(), f"{self.name}: written beside the output"

@@ -31,6 +31,7 @@ def links(index: int) -> st.SearchStrategy[chains.Link]:
         st.builds(chains.bias, st.just(index), ALONG, DTYPES),
         st.builds(chains.residual, st.just(index), DTYPES, st.booleans()),
         st.builds(chains.activation, st.sampled_from(["relu", "squared_relu", "gelu", "gelu_tanh", "silu"])),
+        st.builds(chains.keep, st.just(index), OUTPUTS),
         st.sampled_from(EXPRESSIONS).map(lambda pair: chains.apply(index, pair[0], *pair[1])),
     )
 

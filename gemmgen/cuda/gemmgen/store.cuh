@@ -127,6 +127,20 @@ DEVICE void put(float* to, float2 x, bool second) {
   if (second) to[1] = x.y;
 }
 
+// A value of the chain, columns n and n + 1 of row m, rounded to another output as well; gives it back as it was.
+template <class T>
+DEVICE float2 keep(float2 x, T* to, u64 stride, u32 m, u32 n, u32 rows, u32 cols) {
+  using Pair = typename PairOf<T>::type;
+  if (m >= rows || n >= cols) return x;
+  const Pair y = cast<Pair>(x);
+  T* at = to + m * stride + n;
+  if (n + 1 < cols && reinterpret_cast<u64>(at) % sizeof(Pair) == 0)
+    *reinterpret_cast<Pair*>(at) = y;
+  else
+    put(at, y, n + 1 < cols);
+  return x;
+}
+
 // Straight from registers with bounds checks, for outputs whose pitch TMA cannot store to.
 template <class T>
 class DirectStore {
