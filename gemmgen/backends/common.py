@@ -6,7 +6,7 @@ import hashlib
 from typing import Any, Literal
 
 from gemmgen.backends.limits import LIMITS
-from gemmgen.ir import Broadcast, DType, KernelSpec, Node, Operand, Param, Quantise, StepPlan, StorePlan, TensorMapPlan
+from gemmgen.ir import Broadcast, DType, KernelSpec, Node, Operand, Param, Quantise, SplitK, StepPlan, StorePlan, TensorMapPlan
 from gemmgen.ir.spec import QUANTISED
 
 SWIZZLE_BYTES = 128
@@ -17,6 +17,8 @@ SWIZZLES: dict[int, Literal[0, 32, 64, 128]] = {16: 0, 32: 32, 64: 64, 128: 128}
 """The smem_swizzle of staging rows by their width in bytes."""
 
 
+WORKSPACE = (Param(name="partials", kind="workspace"), Param(name="arrivals", kind="workspace"))
+"""Sums of CTAs that share a tile, and how many have written theirs."""
 STORED: dict[DType, Literal["u8", "bf16", "f16", "f32"]] = {
     DType.E4M3: "u8",
     DType.E5M2: "u8",
@@ -96,7 +98,7 @@ def quantising(spec: KernelSpec, width: int) -> dict[str, Any]:
 
 
 def params(spec: KernelSpec, tensor_maps: tuple[TensorMapPlan, ...]) -> tuple[Param, ...]:
-    """Tensor maps first (64-byte aligned), then pointers with their strides, scalars, extents: no padding between."""
+    """Tensor maps first (64-byte aligned), then pointers and strides, scalars, extents: no padding between."""
     mapped = [plan.operand for plan in tensor_maps]
     maps = [Param(name=name, kind="tensor_map", operand=name) for name in mapped]
     wide: list[Param] = []
@@ -106,7 +108,24 @@ def params(spec: KernelSpec, tensor_maps: tuple[TensorMapPlan, ...]) -> tuple[Pa
             scalars.append(Param(name=operand.name, kind="scalar", operand=operand.name, dtype=operand.dtype))
         elif operand.name not in mapped:
             wide.append(Param(name=operand.name, kind="pointer", operand=operand.name, dtype=operand.dtype))
-            if len(operand.box) == 2:
+            if len(spec.slice_of(operand)) == 2:
                 wide.append(Param(name=f"{operand.name}_stride", kind="stride", operand=operand.name))
-    extents = [Param(name=axis, kind="extent") for axis in ("m", "n", "k")]
-    return (*maps, *wide, *scalars, *extents)
+            if operand.axes[:1] == ("s",):
+                wide.append(Param(name=f"{operand.name}_slice", kind="stride", operand=operand.name, axis="s"))
+    axes = ("m", "n", "k", "s") if launch_splits(spec) else ("m", "n", "k")
+    extents = [Param(name=axis, kind="extent") for axis in axes]
+    meets = isinstance(spec.schedule, SplitK) and not spec.schedule.slices
+    return (*maps, *wide, *(WORKSPACE if meets else ()), *scalars, *extents)
+
+
+def refuse_prologue(spec: KernelSpec) -> None:
+    """Refuse what only some architectures are lowered for: a prologue, splits that the launch decides on."""
+    if spec.prologue:
+        raise ValueError(f"spec {spec.name!r} has a prologue, which {spec.arch} is not lowered with; sm90 is")
+    if launch_splits(spec):
+        raise ValueError(f"spec {spec.name!r} leaves splits to the launch; {spec.arch} is not lowered so, say how many")
+
+
+def launch_splits(spec: KernelSpec) -> bool:
+    """Whether the launch decides how many CTAs share a tile's K blocks."""
+    return isinstance(spec.schedule, SplitK) and spec.schedule.splits is None

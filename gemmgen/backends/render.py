@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gemmgen.backends.epilogue import quantising_store, step_view
 from gemmgen.backends.names import C_TYPES, PAIR_TYPES, place_name
+from gemmgen.backends.prologue_view import even_splits, prologue_view, slice_place
 from gemmgen.backends.sm100_view import scales, sm100_view
 from gemmgen.backends.sm120_view import scale_words, sm120_view
 from gemmgen.ir import (
@@ -60,6 +61,7 @@ def _common(plan: Plan) -> dict[str, Any]:
         "places": {entry.name: [_place(plan, entry, part) for part in entry.parts] for entry in plan.rings},
         "steps": [step_view(step) for step in plan.epilogue],
         "pair_type": PAIR_TYPES[DType.F32 if plan.store.scales else plan.store.dtype],
+        **prologue_view(plan),
     }
 
 
@@ -71,6 +73,7 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
     return {
         "ring": ring,
         "math": math,
+        "schedule": _sm90_schedule(plan),
         "places_of": {role: place_name(ring, name) for role, name in _multiplied(plan).items()},
         "box_parts": [_box_part(plan, ring, part) for part in ring.parts if part.copy_by == "tma"],
         "lane_parts": [_lane_part(ring, part) for part in ring.parts if part.copy_by == "lanes"],
@@ -82,6 +85,12 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
         "sfb_count": plan.tile.n // mma.sfb_columns if mma.sfb_columns else 0,
         "store_line": _store_line(plan, math.first_warp),
     }
+
+
+def _sm90_schedule(plan: Plan) -> str:
+    if not plan.splits:
+        return even_splits(plan)
+    return f"gemmgen::Persistent<TILE_M, TILE_N, {plan.schedule.raster_group}, CLUSTER_M, CLUSTER_N>"
 
 
 def _param_line(param: Param, outputs: tuple[str, ...]) -> str:
@@ -157,7 +166,8 @@ def _store_line(plan: Plan, first_warp: int) -> str:
     if store.scales is not None:
         return quantising_store(plan, "Fragments", f"ptx::warp_index() - {first_warp}", "store")
     if store.through is None:
-        return f"gemmgen::DirectStore<{C_TYPES[store.dtype]}> store(p.{store.operand}, p.{store.operand}_stride);"
+        place = f"{slice_place(plan)}, p.{store.operand}_stride"
+        return f"gemmgen::DirectStore<{C_TYPES[store.dtype]}> store({place});"
     staging = f"{store.through}::{store.operand.upper()}"
     kind = f"gemmgen::StagedStore<{C_TYPES[store.dtype]}, {store.row_bytes}, {store.through}::SLOTS>"
     return f"{kind} store(p.{store.operand}, {staging}, ptx::warp_index() - {first_warp});"

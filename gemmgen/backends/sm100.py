@@ -14,6 +14,7 @@ from gemmgen.backends.common import (
     digest,
     params,
     quantising,
+    refuse_prologue,
     staged_row_bytes,
     step_plans,
     store_map,
@@ -30,6 +31,7 @@ from gemmgen.ir import (
     Quantise,
     RingPlan,
     RolePlan,
+    SplitK,
     Store,
     StorePlan,
     TensorMapPlan,
@@ -59,6 +61,9 @@ ELEMENTS: dict[DType, Literal["u8", "bf16", "f32", "i32", "16u4_align16b"]] = {
 def lower(spec: KernelSpec) -> Plan:
     """The plan of an sm100 spec. Raises ``ValueError`` naming what does not fit and what to change."""
     check_cluster(spec)
+    refuse_prologue(spec)
+    if isinstance(spec.schedule, SplitK):
+        raise ValueError(f"spec {spec.name!r} has schedule split_k, which sm100 is not lowered with; use Persistent")
     _check_roles(spec)
     roles = place_roles(spec)
     mma = product(spec)

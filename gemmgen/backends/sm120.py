@@ -13,6 +13,7 @@ from gemmgen.backends.common import (
     digest,
     params,
     quantising,
+    refuse_prologue,
     staged_row_bytes,
     step_plans,
     store_map,
@@ -33,13 +34,11 @@ from gemmgen.ir import (
     LaunchControl,
     MmaSyncPlan,
     Operand,
-    Param,
     Part,
     Plan,
     Quantise,
     RingPlan,
     RolePlan,
-    SplitK,
     Store,
     StorePlan,
     TensorMapPlan,
@@ -59,13 +58,12 @@ ELEMENTS: dict[DType, Literal["u8", "bf16", "f32", "i32"]] = {
     DType.UE4M3X4: "i32",
 }
 """How the copy engine names elements; packed 4-bit ones are copied two a byte."""
-WORKSPACE = (Param(name="partials", kind="workspace"), Param(name="arrivals", kind="workspace"))
-"""Sums of CTAs that share a tile, and how many have written theirs."""
 
 
 def lower(spec: KernelSpec) -> Plan:
     """The plan of an sm120 spec. Raises ``ValueError`` naming what does not fit and what to change."""
     check_cluster(spec)
+    refuse_prologue(spec)
     _check_schedule(spec)
     roles = place_roles(spec)
     mma = product(spec)
@@ -89,7 +87,7 @@ def lower(spec: KernelSpec) -> Plan:
         schedule=spec.schedule,
         programmatic_launch=spec.programmatic_launch,
         tensor_maps=maps,
-        params=_params(spec, maps),
+        params=params(spec, maps),
         operands=spec.operands,
     )
 
@@ -97,15 +95,6 @@ def lower(spec: KernelSpec) -> Plan:
 def _check_schedule(spec: KernelSpec) -> None:
     if isinstance(spec.schedule, LaunchControl):
         raise ValueError(f"spec {spec.name!r} has schedule launch_control, which sm120 does not have; use Persistent")
-
-
-def _params(spec: KernelSpec, maps: tuple[TensorMapPlan, ...]) -> tuple[Param, ...]:
-    """A workspace goes behind the other pointers, so that nothing needs padding."""
-    found = params(spec, maps)
-    if not isinstance(spec.schedule, SplitK):
-        return found
-    at = next(index for index, param in enumerate(found) if param.kind in ("scalar", "extent"))
-    return (*found[:at], *WORKSPACE, *found[at:])
 
 
 # ---------------------------------------------------------------------------------------------- rings

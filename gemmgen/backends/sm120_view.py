@@ -27,15 +27,12 @@ def sm120_view(plan: Plan) -> dict[str, Any]:
     ring = plan.mainloop
     math = next(role for role in plan.roles if role.kind == "mma_sync")
     words = [_word_part(plan, part) for part in ring.parts if part.copy_by == "words"]
-    first, last = ("tile.first(k_blocks)", "tile.last(k_blocks)") if plan.splits > 1 else ("0", "k_blocks")
     row, column = f"first_row + {BLOCK_ROWS} * i", "first_col"
     at = {mma.row_axis: row, column_axis(mma.row_axis): column}
     return {
         "ring": ring,
         "math": math,
         "schedule": _schedule(plan),
-        "first_block": first,
-        "last_block": last,
         "box_parts": [_box_part(plan, part) for part in ring.parts if part.copy_by == "tma"],
         "word_parts": words,
         "rare_words": [part for part in words if part["per"] > 1],

@@ -23,6 +23,7 @@ from gemmgen.backends.limits import LIMITS
 from gemmgen.backends.placement import Footprint, align, place_rings, place_roles
 from gemmgen.ir import (
     BlockScale,
+    Cast,
     DType,
     KernelSpec,
     MmaPlan,
@@ -32,6 +33,7 @@ from gemmgen.ir import (
     Quantise,
     RingPlan,
     RolePlan,
+    SplitK,
     Store,
     StorePlan,
     TensorMapPlan,
@@ -45,6 +47,8 @@ STEP_BYTES = 32
 BLOCK_ROWS = 64
 """One wgmma produces 64 rows."""
 WARP_ROWS = 16
+CAST_WIDTH = 64
+"""The widest product whose first factor lies in registers that has a wrapper."""
 LANES = 32
 ELEMENTS: dict[DType, Literal["u8", "bf16", "f32"]] = {DType.E4M3: "u8", DType.BF16: "bf16", DType.F32: "f32"}
 """How the copy engine names elements."""
@@ -53,6 +57,7 @@ ELEMENTS: dict[DType, Literal["u8", "bf16", "f32"]] = {DType.E4M3: "u8", DType.B
 def lower(spec: KernelSpec) -> Plan:
     """The plan of an sm90 spec. Raises ``ValueError`` naming what does not fit and what to change."""
     check_cluster(spec)
+    _check_schedule(spec)
     roles = place_roles(spec)
     mma = _matrix_instruction(spec, roles)
     store = _output_path(spec)
@@ -77,7 +82,19 @@ def lower(spec: KernelSpec) -> Plan:
         tensor_maps=maps,
         params=params(spec, maps),
         operands=spec.operands,
+        prologue=spec.prologue,
     )
+
+
+def _check_schedule(spec: KernelSpec) -> None:
+    if not isinstance(spec.schedule, SplitK):
+        return
+    if spec.schedule.splits is not None:
+        raise ValueError(
+            f"spec {spec.name!r} splits k in {spec.schedule.splits}; on sm90 the launch decides, use splits=None"
+        )
+    if spec.cluster.size > 1:
+        raise ValueError(f"spec {spec.name!r} has splits of k and a cluster; CTAs that share a tile are in none")
 
 
 # ---------------------------------------------------------------------------------------------- matrix instruction
@@ -99,9 +116,13 @@ def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPla
         raise ValueError(f"tile.n is {spec.tile.n}, not a multiple of the instruction's width {width}; change width")
     if width != spec.tile.n and majorness(b, "n") == "mn" and width % 64:
         raise ValueError(f"width {width} of a tile whose B is n-contiguous must be a multiple of 64")
-    step_k = STEP_BYTES * 8 // a.dtype.bits
+    cast_a = any(isinstance(step, Cast) for step in spec.prologue)
+    step_k = STEP_BYTES * 8 // b.dtype.bits
+    types = "tf32_tf32" if cast_a else f"{a.dtype}_{b.dtype}"
+    if cast_a:
+        _check_cast(spec, width)
     mma = MmaPlan(
-        instruction=f"wgmma_m64n{width}k{step_k}_f32_{a.dtype}_{b.dtype}",
+        instruction=f"wgmma_m64n{width}k{step_k}_f32_{types}",
         width=width,
         step_k=step_k,
         steps=spec.tile.k // step_k,
@@ -113,6 +134,7 @@ def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPla
         a_major=majorness(a, "m"),
         b_major=majorness(b, "n"),
         unroll=body.unroll,
+        cast_a=cast_a,
     )
     if body.promote is not None:
         mma = _promoted(spec, mma, body.promote)
@@ -123,8 +145,11 @@ def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPla
 def _check_operands(spec: KernelSpec, a: Operand, b: Operand) -> None:
     if (set(a.box), set(b.box)) != ({"m", "k"}, {"n", "k"}):
         raise ValueError(f"operands {a.name!r} and {b.name!r} have boxes {a.box} and {b.box}; need m by k and n by k")
-    if (a.dtype, b.dtype) not in {(DType.E4M3, DType.E4M3), (DType.BF16, DType.BF16)}:
-        raise ValueError(f"no wgmma multiplies {a.dtype} by {b.dtype} here; use e4m3 by e4m3 or bf16 by bf16")
+    if (a.dtype, b.dtype) not in {(DType.E4M3, DType.E4M3), (DType.BF16, DType.BF16)} and not spec.prologue:
+        raise ValueError(
+            f"no wgmma multiplies {a.dtype} by {b.dtype} here; use e4m3 by e4m3, bf16 by bf16, or bf16 by f32 with a "
+            "prologue that casts A to f32"
+        )
     for operand, axis in ((a, "m"), (b, "n")):
         if operand.dtype.bits == 8 and majorness(operand, axis) == "mn":
             raise ValueError(f"operand {operand.name!r} is {axis}-contiguous; 8-bit wgmma needs k contiguous")
@@ -132,6 +157,21 @@ def _check_operands(spec: KernelSpec, a: Operand, b: Operand) -> None:
         raise ValueError(
             f"tile.k is {spec.tile.k} = {spec.tile.k * a.dtype.bytes} B of {a.dtype}; it must be whole 128-byte atoms"
         )
+
+
+def _check_cast(spec: KernelSpec, width: int) -> None:
+    """A is read by lanes a block ahead of the products, whose second factor is k-contiguous."""
+    body = spec.math.body
+    assert isinstance(body, Wgmma)
+    b, ring = spec.operand(body.b), spec.ring(body.drains[0])
+    if b.inner != "k":
+        raise ValueError(f"operand {b.name!r} is n-contiguous; wgmma reads tf32 k-contiguous, so lay it out anew")
+    if width > CAST_WIDTH:
+        raise ValueError(f"width is {width}; products of a cast A are at most {CAST_WIDTH} wide here, so set width")
+    if body.unroll != 1:
+        raise ValueError(f"role {spec.math.name!r} has unroll={body.unroll}; the loop that casts A is not unrolled, use 1")
+    if ring.slots == 1:
+        raise ValueError(f"ring {ring.name!r} has 1 slot; the next one is read before a slot is given back, so use 2")
 
 
 def _promoted(spec: KernelSpec, mma: MmaPlan, scales: BlockScale) -> MmaPlan:
@@ -157,6 +197,8 @@ def _columns_per_scale(sfb: Operand) -> int:
 
 def _check_accumulators(spec: KernelSpec, mma: MmaPlan) -> None:
     partial = mma.width // 2 if mma.sfa else 0
+    if mma.cast_a:
+        partial = 8 * mma.steps * mma.row_blocks + 32
     limit = (spec.math.registers or LIMITS[spec.arch].registers_per_thread) - 24
     if mma.accumulators + partial > limit:
         raise ValueError(
@@ -318,6 +360,6 @@ def _load_map(spec: KernelSpec, part: Part) -> TensorMapPlan:
         dtype=operand.dtype,
         axes=(operand.inner, operand.outer),
         box=(part.atom_elements, rows // part.shared),
-        smem_swizzle=0 if operand.dtype == DType.F32 else 128,
-        element=ELEMENTS[operand.dtype],
+        smem_swizzle=0 if operand.dtype == DType.F32 and not spec.prologue else 128,
+        element="tf32" if operand.dtype == DType.F32 and spec.prologue else ELEMENTS[operand.dtype],
     )

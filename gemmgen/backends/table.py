@@ -13,7 +13,7 @@ def table(plan: Plan) -> str:
     for ring in plan.rings:
         lines += _ring_lines(plan, ring)
     lines += [_role_line(role) for role in plan.roles]
-    lines += [_mma_line(plan), _epilogue_line(plan), _grid_line(plan)]
+    lines += [_mma_line(plan), *_prologue_lines(plan), _epilogue_line(plan), _grid_line(plan)]
     return "\n".join(lines) + "\n"
 
 
@@ -69,6 +69,11 @@ def _mma_sync_line(mma: MmaSyncPlan) -> str:
     return f"  mma        {mma.instruction} x {count}{scales}\n  warps      {share}{swapped}, unroll {mma.unroll}"
 
 
+def _prologue_lines(plan: Plan) -> list[str]:
+    steps = [f"{step.kind} to {step.to}" for step in plan.prologue]
+    return ["  prologue   " + " -> ".join(steps)] if steps else []
+
+
 def _epilogue_line(plan: Plan) -> str:
     return "  epilogue   " + " -> ".join(entry.step.kind for entry in plan.epilogue) + f"   {_store(plan)}"
 
@@ -79,6 +84,8 @@ def _grid_line(plan: Plan) -> str:
     launch = ", programmatic launch" if plan.programmatic_launch else ""
     tiles = f"tiles of {tile.m}x{tile.n}x{tile.k}, raster {schedule.raster_group}"
     splits = f" of {plan.splits} splits" if plan.splits > 1 else ""
+    if not plan.splits:
+        splits = f" of {'slices as outputs have' if plan.sliced else 'splits that fill the GPU'}"
     return f"  grid       {schedule.kind}{splits}, {tiles}{cluster}{launch}"
 
 

@@ -11,6 +11,7 @@ from gemmgen.catalog.dense_sm100 import bf16_gemm as bf16_gemm_sm100
 from gemmgen.catalog.dense_sm120 import WarpShape
 from gemmgen.catalog.dense_sm120 import bf16_gemm as bf16_gemm_sm120
 from gemmgen.catalog.layout import layouts, pack_bytes, pack_ue8m0, to_k_major, to_m_major
+from gemmgen.catalog.prenorm import PRENORM_COLUMNS, PrenormShape, shipped_prenorm, tf32_hc_prenorm_gemm
 from gemmgen.catalog.shapes import (
     BF16_GENERAL_SHAPES,
     BF16_SHAPES,
@@ -62,7 +63,7 @@ def bf16_shapes(layout: str, d: DType, residual: bool, direct_store: bool) -> tu
 @cache
 def specs() -> dict[str, KernelSpec]:
     """Every shipped spec by name, in a fixed order."""
-    return {spec.name: spec for spec in (*_fp8(), *_bf16(), *shipped_sm100(), *shipped_sm120())}
+    return {spec.name: spec for spec in (*_fp8(), *_bf16(), *shipped_prenorm(), *shipped_sm100(), *shipped_sm120())}
 
 
 def all_specs() -> dict[str, AnySpec]:
@@ -99,8 +100,10 @@ __all__ = [
     "MXFP4",
     "NVFP4",
     "OUTPUTS",
+    "PRENORM_COLUMNS",
     "Factor",
     "PairShape",
+    "PrenormShape",
     "Product",
     "Shape",
     "WarpShape",
@@ -121,6 +124,7 @@ __all__ = [
     "scaled_shapes_sm100",
     "scaled_shapes_sm120",
     "specs",
+    "tf32_hc_prenorm_gemm",
     "to_k_major",
     "to_m_major",
 ]

@@ -20,6 +20,7 @@ class Operator:
     parameters: dict[str, str]
     kernels: str = ""
     """The op whose kernels serve it, where it has none under its own name."""
+    extents: str = "M, N and K may be any size: M or N of 0 launches nothing, K of 0 gives c or zeros."
 
 
 def kernels_of(op: str, arch: Arch) -> tuple[KernelSpec, ...]:
@@ -163,9 +164,24 @@ def _bf16(layout: str) -> Operator:
     )
 
 
+_PRENORM = Operator(
+    name="tf32_hc_prenorm_gemm",
+    summary="d[M, N] = a @ b^T in tf32 for bf16 a and fp32 b, and sqr_sum[M], the sums of the squares of a's rows.",
+    parameters={
+        "a": "bf16 [M, K], K contiguous and a multiple of 64, rows a multiple of 16 bytes apart; exact in tf32.",
+        "b": "fp32 [N, K], likewise, rounded to tf32 as it is read; N a multiple of 8, at most 32 on sm90.",
+        "d": "fp32 [M, N] to write to, rows contiguous; [num_splits, M, N] with num_splits.",
+        "sqr_sum": "fp32 [M] to write to, contiguous; [num_splits, M] with num_splits.",
+        "num_splits": "cut K into so many parts of whole blocks of 64, the remainder one each to the first, and write a "
+        "partial sum for each; by default the call adds up by itself, in a fixed order.",
+    },
+    extents="M may be any size: M of 0 launches nothing.",
+)
+
+
 def _all() -> tuple[Operator, ...]:
     mixed = map(_fp8_fp4, catalog.LAYOUTS)
-    return (_fp8(), *map(_fp8_transposed, catalog.LAYOUTS[1:]), *mixed, _MXFP4, _NVFP4, *map(_bf16, catalog.LAYOUTS))
+    return (_fp8(), *map(_fp8_transposed, catalog.LAYOUTS[1:]), *mixed, _MXFP4, _NVFP4, *map(_bf16, catalog.LAYOUTS), _PRENORM)
 
 
 OPERATORS: dict[str, Operator] = {op.name: op for op in _all()}

@@ -33,7 +33,20 @@ from gemmgen.ir.roles import (
 )
 from gemmgen.ir.schedule import Cluster, LaunchControl, OneTile, Persistent, SplitK, Tile
 from gemmgen.ir.spec import KernelSpec
-from gemmgen.ir.steps import Activation, Apply, Bias, Cast, Keep, Quantise, Residual, Scale, Step, Store
+from gemmgen.ir.steps import (
+    Activation,
+    Apply,
+    Bias,
+    Cast,
+    Keep,
+    PrologueStep,
+    Quantise,
+    Residual,
+    Scale,
+    Step,
+    Store,
+    SumOfSquares,
+)
 
 __all__ = [
     "Activation",
@@ -64,6 +77,7 @@ __all__ = [
     "Part",
     "Persistent",
     "Plan",
+    "PrologueStep",
     "Quantise",
     "Residual",
     "Ring",
@@ -76,6 +90,7 @@ __all__ = [
     "StepPlan",
     "Store",
     "StorePlan",
+    "SumOfSquares",
     "Tcgen05",
     "TensorMapPlan",
     "Tile",

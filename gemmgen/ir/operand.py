@@ -9,14 +9,14 @@ from pydantic import field_validator, model_validator
 from gemmgen.ir.dtype import DType
 from gemmgen.ir.node import Name, Node
 
-_AXIS = re.compile(r"^([mnk])(?:/([1-9][0-9]*))?$")
+_AXIS = re.compile(r"^([mnks])(?:/([1-9][0-9]*))?$")
 
 
 def split_axis(axis: str) -> tuple[str, int]:
     """``"k/128"`` is axis ``k`` at one element per 128: ``("k", 128)``; ``"m"`` is ``("m", 1)``."""
     match = _AXIS.match(axis)
     if match is None:
-        raise ValueError(f"axis {axis!r} is not m, n or k, nor one of them divided by a whole number such as 'k/128'")
+        raise ValueError(f"axis {axis!r} is not m, n, k or s, nor one of them divided by a whole number such as 'k/128'")
     return match[1], int(match[2] or 1)
 
 
@@ -26,7 +26,7 @@ class Operand(Node):
 
     ``box`` names the problem axes from the outermost logical dimension to the innermost, ``("m", "k")`` say;
     ``"k/128"`` has one element per 128 of k, rounded up. ``major`` is the axis that is contiguous in memory,
-    the last one unless said otherwise.
+    the last one unless said otherwise. A first axis ``"s"`` has a slice for each split of k, see ``SplitK``.
     """
 
     name: Name
@@ -41,8 +41,10 @@ class Operand(Node):
         axes = [split_axis(axis)[0] for axis in box]
         if len(set(axes)) != len(axes):
             raise ValueError(f"box {box} names a problem axis twice")
-        if len(box) > 2:
-            raise ValueError(f"box {box} has {len(box)} axes; an operand covers at most 2")
+        if "s" in axes[1:]:
+            raise ValueError(f"box {box} has slices inside others; 's' is the first axis")
+        if len(axes) - axes.count("s") > 2:
+            raise ValueError(f"box {box} has {len(box)} axes; an operand covers at most 2, and 's' before them")
         return box
 
     @model_validator(mode="after")
@@ -66,8 +68,8 @@ class Operand(Node):
 
     @property
     def outer(self) -> str:
-        """The strided axis as written in ``box`` (two-dimensional operands)."""
-        return next(axis for axis in self.box if axis != self.inner)
+        """The strided axis as written in ``box``, the one next to the contiguous one (operands of two axes or more)."""
+        return [axis for axis in self.box if axis != self.inner][-1]
 
     @property
     def is_scalar(self) -> bool:

@@ -10,7 +10,7 @@ from gemmgen.ir.dtype import Arch, DType
 from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import Operand
 from gemmgen.ir.schedule import Cluster, Schedule, SplitK, Tile
-from gemmgen.ir.steps import Step
+from gemmgen.ir.steps import PrologueStep, Step
 
 
 class TensorMapPlan(Node):
@@ -21,8 +21,8 @@ class TensorMapPlan(Node):
     axes: tuple[str, ...]
     box: tuple[int, ...]
     smem_swizzle: Literal[0, 32, 64, 128]
-    element: Literal["u8", "bf16", "f16", "f32", "i32", "16u4_align16b"]
-    """The copy engine's name for an element. Two packed 4-bit elements are copied as one ``u8``."""
+    element: Literal["u8", "bf16", "f16", "f32", "tf32", "i32", "16u4_align16b"]
+    """The copy engine's name for an element. Two packed 4-bit elements are copied as one ``u8``; ``tf32`` rounds."""
 
 
 class Part(Node):
@@ -116,6 +116,8 @@ class MmaPlan(Node):
     sfb_per_column: bool = False
     sfb_columns: int = 0
     unroll: int = 1
+    cast_a: bool = False
+    """Whether warps read A, cast it and multiply out of registers."""
 
     @property
     def units(self) -> int:
@@ -241,6 +243,8 @@ class Param(Node):
     kind: Literal["tensor_map", "pointer", "stride", "scalar", "extent", "workspace"]
     operand: Name | None = None
     dtype: DType | None = None
+    axis: str | None = None
+    """What a stride steps along."""
 
 
 class Plan(Node):
@@ -264,6 +268,7 @@ class Plan(Node):
     tensor_maps: tuple[TensorMapPlan, ...]
     params: tuple[Param, ...]
     operands: tuple[Operand, ...]
+    prologue: tuple[PrologueStep, ...] = ()
 
     def operand(self, name: str) -> Operand:
         """The operand of that name."""
@@ -280,7 +285,8 @@ class Plan(Node):
     @property
     def outputs(self) -> tuple[Name, ...]:
         """Operands that the kernel writes, those of the store first."""
-        return (*self.store.outputs, *(name for entry in self.epilogue[:-1] for name in entry.step.outputs))
+        steps = (*(entry.step for entry in self.epilogue[:-1]), *self.prologue)
+        return (*self.store.outputs, *(name for step in steps for name in step.outputs))
 
     @property
     def mainloop(self) -> RingPlan:
@@ -301,8 +307,20 @@ class Plan(Node):
 
     @property
     def splits(self) -> int:
-        """CTAs that share a tile's K blocks."""
-        return self.schedule.splits if isinstance(self.schedule, SplitK) else 1
+        """CTAs that share a tile's K blocks; 0 if the launch decides."""
+        return (self.schedule.splits or 0) if isinstance(self.schedule, SplitK) else 1
+
+    @property
+    def sums(self) -> int:
+        """fp32 registers of a thread that CTAs with shares of a tile add up: of the product, of squares of its rows."""
+        assert not isinstance(self.mma, UmmaPlan)
+        squares = 4 * self.mma.row_blocks if any(step.kind == "sum_of_squares" for step in self.prologue) else 0
+        return self.mma.accumulators + squares
+
+    @property
+    def sliced(self) -> bool:
+        """Whether outputs have a slice for each split of k."""
+        return isinstance(self.schedule, SplitK) and self.schedule.slices
 
     @property
     def storing(self) -> RolePlan:

@@ -59,11 +59,14 @@ class SplitK(Node):
     """Persistent, and ``splits`` CTAs share the K blocks of a tile, for problems with fewer tiles than SMs.
 
     Each writes its sums to a workspace; the one that comes last adds them up in a fixed order and runs the epilogue,
-    so results do not depend on who that is.
+    so results do not depend on who that is. ``splits=None`` leaves their number to the launch, which makes as many as
+    fill the GPU and shares K blocks out evenly, the remainder one each to the first. With ``slices`` nobody adds up:
+    outputs have an axis ``"s"`` before their others, a slice for each split, and its extent is the number of splits.
     """
 
     kind: Literal["split_k"] = "split_k"
-    splits: Annotated[int, Field(ge=2, le=32)]
+    splits: Annotated[int, Field(ge=2, le=32)] | None
+    slices: bool = False
     raster_group: Annotated[int, Field(ge=1)] = 8
 
 

@@ -10,9 +10,10 @@ from pydantic import Field, model_validator
 from gemmgen.ir.dtype import Arch, DType
 from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import Operand
+from gemmgen.ir.prologue import prologue_fits, slices_fit
 from gemmgen.ir.roles import FetchTiles, Multiplier, Ring, Role, TmaLoad, TransposeScales
-from gemmgen.ir.schedule import Cluster, LaunchControl, Persistent, Schedule, Tile
-from gemmgen.ir.steps import Apply, Bias, Cast, Keep, Quantise, Residual, Scale, Step, Store
+from gemmgen.ir.schedule import Cluster, LaunchControl, Persistent, Schedule, SplitK, Tile
+from gemmgen.ir.steps import Apply, Bias, Cast, Keep, PrologueStep, Quantise, Residual, Scale, Step, Store
 
 QUANTISED: dict[tuple[DType, DType], int] = {
     (DType.E4M3, DType.UE8M0): 32,
@@ -32,8 +33,9 @@ EPILOGUE_BOXES: tuple[tuple[str, ...], ...] = ((), ("m",), ("n",), ("m", "n"))
 
 
 class KernelSpec(Node):
-    """A GEMM-shaped pipeline: operands, rings between roles, an epilogue chain, a schedule.
+    """A GEMM-shaped pipeline: operands, rings between roles, a prologue and an epilogue chain, a schedule.
 
+    The ``prologue`` works on A's values on their way to the tensor core.
     ``programmatic_launch`` lets the kernel start before the one ahead of it in the stream has ended; it waits
     for that one's memory before it reads or writes any. ``ctas_per_sm`` is how many CTAs one SM should hold.
     """
@@ -49,6 +51,7 @@ class KernelSpec(Node):
     cluster: Cluster = Cluster()
     programmatic_launch: bool = False
     ctas_per_sm: Annotated[int, Field(ge=1, le=4)] = 1
+    prologue: tuple[PrologueStep, ...] = ()
 
     def operand(self, name: str) -> Operand:
         """The operand of that name; raises ``ValueError`` that lists the known ones."""
@@ -75,9 +78,18 @@ class KernelSpec(Node):
 
     @property
     def outputs(self) -> tuple[Operand, ...]:
-        """Every operand that the epilogue writes: what its last step stores, then others as the chain names them."""
+        """Every operand that is written: what the last step of the epilogue stores, then others as chains name them."""
         *steps, last = self.epilogue
-        return tuple(self.operand(name) for step in (last, *steps) for name in step.outputs)
+        return tuple(self.operand(name) for step in (last, *steps, *self.prologue) for name in step.outputs)
+
+    @property
+    def sliced(self) -> bool:
+        """Whether outputs have a slice for each split of k."""
+        return isinstance(self.schedule, SplitK) and self.schedule.slices
+
+    def slice_of(self, operand: Operand) -> tuple[str, ...]:
+        """The axes that one tile's sums meet: an output's without that of its slices."""
+        return operand.box[1:] if self.sliced and operand.box[:1] == ("s",) else operand.box
 
     @model_validator(mode="after")
     def _check(self) -> KernelSpec:
@@ -166,7 +178,7 @@ def _multiplier_is_fed(spec: KernelSpec) -> None:
 def _operands_are_used(spec: KernelSpec) -> None:
     _store(spec)
     used = {name for ring in spec.rings for name in ring.holds}
-    for step in spec.epilogue:
+    for step in (*spec.prologue, *spec.epilogue):
         for name in step.operands:
             spec.operand(name)
             used.add(name)
@@ -240,7 +252,7 @@ def _step_operands_fit(spec: KernelSpec, step: Step, where: str) -> None:
     if isinstance(step, Keep):
         _keeping_fits(spec, step, where)
     if isinstance(step, Store | Quantise):
-        if spec.operand(step.to).box != ("m", "n"):
+        if spec.slice_of(spec.operand(step.to)) != ("m", "n"):
             raise ValueError(f"{where}: {step.kind} to {step.to!r} needs box ('m', 'n')")
         if step.through is not None:
             ring = spec.ring(step.through)
@@ -291,5 +303,7 @@ CHECKS = (
     _operands_are_used,
     _chain_is_typed,
     _outputs_are_apart,
+    slices_fit,
+    prologue_fits,
 )
 """In this order: a later check relies on what an earlier one made sure of."""

@@ -186,6 +186,30 @@ class Store(_Link):
         return (self.to,)
 
 
+class SumOfSquares(_Link):
+    """In a prologue: the squares of A's values, summed along k in fp32, to an operand along m.
+
+    They are squared as A holds them, before a cast, and summed in an order that the tile and the splits of k fix.
+    """
+
+    kind: Literal["sum_of_squares"] = "sum_of_squares"
+    to: Name
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return (self.to,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.to,)
+
+
 Step = Annotated[
     Scale | Bias | Residual | Activation | Apply | Keep | Cast | Quantise | Store, Field(discriminator="kind")
 ]
+PrologueStep = Annotated[SumOfSquares | Cast, Field(discriminator="kind")]
+"""What may be done to A's values on their way to the tensor core."""

@@ -9,6 +9,7 @@ from gemmgen.ops.api import (
     fp8_gemm_nt,
     fp8_gemm_tn,
     fp8_gemm_tt,
+    tf32_hc_prenorm_gemm,
 )
 from gemmgen.ops.api_block_scaled import (
     fp8_fp4_gemm_nn,
@@ -81,6 +82,7 @@ __all__ = [
     "per_token_cast_to_fp8",
     "requantise_to_ue8m0",
     "spec_for",
+    "tf32_hc_prenorm_gemm",
     "to_blocked_128x4",
     "transform_sf_into_required_layout",
     "transpose_packed_fp4",

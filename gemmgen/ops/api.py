@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from gemmgen.ops import dense, library, scaled_call
+from gemmgen.ops import dense, library, prenorm, scaled_call
 from gemmgen.ops.architecture import scales_blocks
 from gemmgen.ops.call_arguments import (
     Pair,
@@ -203,6 +203,28 @@ def bf16_gemm_tt(
 ) -> torch.Tensor:
     """:func:`bf16_gemm_nt` for ``a`` given as [k, m]."""
     return bf16_gemm_nt(transposed("a", a), b, d, c, compiled_dims, out_dtype=out_dtype)
+
+
+def tf32_hc_prenorm_gemm(
+    a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, sqr_sum: torch.Tensor, num_splits: int | None = None
+) -> None:
+    """``d[m, n] = a . b^T`` for bf16 ``a`` [m, k] and fp32 ``b`` [n, k], and ``sqr_sum[m]``, the sum of a's squares.
+
+    ``a`` is cast exactly to tf32 on its way to the tensor core, ``b`` is rounded to it; sums are fp32. k is contiguous
+    in both and a multiple of 64, n a multiple of 8, at most 32 on sm90.
+    d, sqr_sum: fp32 [m, n] and [m] to write to; sqr_sum is contiguous.
+    num_splits: with a number of them, k is cut into so many parts of whole blocks of 64, the remainder one each to
+        the first, and d [num_splits, m, n] and sqr_sum [num_splits, m] receive a partial sum for each.
+    """
+    check_tensors(a=a, b=b, d=d, sqr_sum=sqr_sum)
+    if d is None:
+        raise TypeError("d: is a NoneType; must be a torch.Tensor to write to, such as torch.empty(m, n)")
+    slots = prenorm.slots(a, b, d, sqr_sum, num_splits)
+    if slots is not None and library.is_plain(slots) and relaunch(prenorm.PREPARED, slots):
+        library.written(d)
+        library.written(sqr_sum)
+        return
+    library.tf32_hc_prenorm_gemm(a, b, d, sqr_sum, num_splits)
 
 
 def _check_recipe(

@@ -114,7 +114,7 @@ def _address_slots(
             slots.append((offset + at, "Q", tensors.index(str(param.operand))))
         elif param.kind == "pointer":
             slots.append((offset, "Q", tensors.index(str(param.operand))))
-        elif param.kind == "workspace":
+        elif param.kind == "workspace" and param.name in tensors:
             slots.append((offset, "Q", tensors.index(param.name)))
     return slots
 

@@ -18,7 +18,7 @@ from gemmgen.ops.launch import Launch, Prepared, Slots, metadata, relaunch, row_
 from gemmgen.ops.memory import check_layouts, check_no_gradient, check_overlap, span
 from gemmgen.ops.problem import Tensors, check_problem
 from gemmgen.ops.workspace import allocate
-from gemmgen.runtime.arguments import Encoder, Problem, TensorView, grid_size, workspace_bytes
+from gemmgen.runtime.arguments import Encoder, Problem, TensorView, grid_size, with_splits, workspace_bytes
 from gemmgen.runtime.kernel_text import Target
 from gemmgen.runtime.targets import current_target
 
@@ -99,6 +99,7 @@ class Dispatcher:
         tensors = self._named(slots)
         target: Target = current_target(slots[self._at].device)
         kernel, used, choice = self._ready(tensors, sizes, target)
+        sizes = with_splits(kernel.plan, sizes, target.sms)
         workspace = workspace_bytes(kernel.plan, sizes)
         scalars = (0.0,) * len(self.scalars)
         problem = self._problem(sizes, used, target, scalars, dict.fromkeys(workspace, 0))
@@ -162,6 +163,7 @@ class Dispatcher:
     def _simulate(self, slots: Slots, sizes: Mapping[str, int], scalars: tuple[float, ...]) -> None:
         target: Target = current_target(slots[self._at].device)
         kernel, tensors, _ = self._ready(self._named(slots), sizes, target)
+        sizes = with_splits(kernel.plan, sizes, target.sms)
         room = allocate(workspace_bytes(kernel.plan, sizes), slots[self._at].device)
         workspace = {name: target.address(each, name) for name, each in room.items()}
         problem = self._problem(sizes, tensors, target, scalars, workspace)

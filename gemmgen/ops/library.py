@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from gemmgen.ops import dense, dense_block_scaled
+from gemmgen.ops import dense, dense_block_scaled, prenorm
 
 if TYPE_CHECKING:
     from gemmgen.ops.spec_op import SpecOp
@@ -159,6 +159,17 @@ def _scaled_out_fake(
     dense_block_scaled.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).check()
 
 
+def _prenorm(a: Tensor, b: Tensor, d: Tensor, sqr_sum: Tensor, num_splits: int | None) -> None:
+    dispatcher, slots = prenorm.call(a, b, d, sqr_sum, num_splits)
+    dispatcher(slots)
+    written(d)
+    written(sqr_sum)
+
+
+def _prenorm_fake(a: Tensor, b: Tensor, d: Tensor, sqr_sum: Tensor, num_splits: int | None) -> None:
+    prenorm.call(a, b, d, sqr_sum, num_splits)
+
+
 _FP8_INPUTS = "Tensor a, Tensor sfa, Tensor b, Tensor sfb, Tensor? c"
 _BF16_INPUTS = "Tensor a, Tensor b, Tensor? c"
 fp8_gemm_nt = define("fp8_gemm_nt", f"({_FP8_INPUTS}, ScalarType out_dtype) -> Tensor", _fp8, _fp8_fake)
@@ -171,6 +182,12 @@ block_scaled_gemm = define(
 )
 block_scaled_gemm_out = define(
     "block_scaled_gemm_out", f"({_SCALED_INPUTS}, Tensor(d!) d) -> ()", _scaled_out, _scaled_out_fake
+)
+tf32_hc_prenorm_gemm = define(
+    "tf32_hc_prenorm_gemm",
+    "(Tensor a, Tensor b, Tensor(d!) d, Tensor(s!) sqr_sum, int? num_splits) -> ()",
+    _prenorm,
+    _prenorm_fake,
 )
 
 # ------------------------------------------------------------------------------------------------- users' specs
@@ -212,4 +229,5 @@ __all__ = [
     "block_scaled_gemm_out",
     "fp8_gemm_nt",
     "fp8_gemm_nt_out",
+    "tf32_hc_prenorm_gemm",
 ]

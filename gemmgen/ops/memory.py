@@ -34,7 +34,7 @@ def check_layouts(plan: AnyPlan, tensors: Tensors) -> None:
                 fault = fault or spreading_fault(operand, tensor)
         else:
             fault = pointer_fault(operand, tensor)
-        if stored:
+        if stored and len(operand.box) > 1:
             fault = fault or _output_fault(operand, tensor)
             if isinstance(plan, LayoutPlan) and plan.fill_pads:
                 fault = fault or _pads_fault(operand, tensor)

@@ -14,6 +14,9 @@ from typing import Protocol
 from gemmgen.ir import AnyPlan, LayoutPlan, Operand, Param, Plan, TensorMapPlan, split_axis
 
 TENSOR_MAP_BYTES = 128
+LANES = 32
+LEAST_BLOCKS = 4
+"""K blocks that are worth a CTA of their own."""
 SPREADING = "16u4_align16b"
 """Element of maps that give every 4-bit number a byte of its own on the way to shared memory."""
 SPREAD_ELEMENTS = 128
@@ -79,10 +82,19 @@ def grid_size(plan: AnyPlan, sizes: Mapping[str, int], sms: int) -> int:
     cluster = plan.cluster
     rows = -(-sizes["m"] // (plan.tile.m * cluster.m))
     cols = -(-sizes["n"] // (plan.tile.n * cluster.n))
-    units = _checked(rows * cols * plan.splits, "m", "n", sizes)
+    units = _checked(rows * cols * (plan.splits or sizes["s"]), "m", "n", sizes)
     if plan.schedule.kind in ("persistent", "split_k"):
         units = min(units, max(1, sms * plan.ctas_per_sm // cluster.size))
     return units * cluster.size
+
+
+def with_splits(plan: AnyPlan, sizes: Mapping[str, int], sms: int) -> Mapping[str, int]:
+    """The extents, with that of ``s`` where the launch decides how many CTAs share a tile: as many as fill the GPU."""
+    if isinstance(plan, LayoutPlan) or plan.splits or "s" in sizes:
+        return sizes
+    tiles = -(-sizes["m"] // plan.tile.m) * -(-sizes["n"] // plan.tile.n)
+    most = -(-sizes["k"] // (plan.tile.k * LEAST_BLOCKS))
+    return {**sizes, "s": max(1, min(sms * plan.ctas_per_sm // max(1, tiles), most))}
 
 
 def _checked(tiles: int, rows: str, cols: str, sizes: Mapping[str, int]) -> int:
@@ -94,12 +106,13 @@ def _checked(tiles: int, rows: str, cols: str, sizes: Mapping[str, int]) -> int:
 
 def workspace_bytes(plan: AnyPlan, sizes: Mapping[str, int]) -> dict[str, int]:
     """Bytes of each workspace of a launch: sums of CTAs that share a tile, and counters, all 0 before it and after."""
-    if isinstance(plan, LayoutPlan) or plan.splits == 1:
+    if isinstance(plan, LayoutPlan) or plan.sliced or (plan.splits or sizes["s"]) == 1:
         return {}
     tiles = -(-sizes["m"] // plan.tile.m) * -(-sizes["n"] // plan.tile.n)
+    warps = tiles * plan.storing.warps
     return {
-        "partials": tiles * plan.splits * plan.tile.m * plan.tile.n * 4,
-        "arrivals": tiles * plan.storing.warps * 4,
+        "partials": warps * (plan.splits or sizes["s"]) * plan.sums * LANES * 4,
+        "arrivals": warps * 4,
     }
 
 
@@ -112,7 +125,7 @@ def _field(plan: AnyPlan, param: Param, problem: Problem, encode: Encoder) -> by
     if param.kind == "extent":
         return struct.pack("<I", problem.sizes[param.name])
     if param.kind == "workspace":
-        return struct.pack("<Q", problem.workspace[param.name])
+        return struct.pack("<Q", problem.workspace.get(param.name, 0))
     assert param.operand is not None
     if param.kind == "scalar":
         return struct.pack("<f", problem.scalars[param.operand])
@@ -121,7 +134,7 @@ def _field(plan: AnyPlan, param: Param, problem: Problem, encode: Encoder) -> by
         return struct.pack("<Q", view.address)
     operand = plan.operand(param.operand)
     if param.kind == "stride":
-        return struct.pack("<Q", view.strides[operand.box.index(operand.outer)])
+        return struct.pack("<Q", view.strides[operand.box.index(param.axis or operand.outer)])
     assert isinstance(plan, Plan)
     entry = next(entry for entry in plan.tensor_maps if entry.operand == param.operand)
     return tensor_map(operand, entry, problem, plan.store.operand, encode)

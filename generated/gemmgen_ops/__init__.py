@@ -17,6 +17,7 @@ from gemmgen_ops.fp8_gemm_tn import fp8_gemm_tn
 from gemmgen_ops.fp8_gemm_tt import fp8_gemm_tt
 from gemmgen_ops.mxfp4_gemm_nt import mxfp4_gemm_nt
 from gemmgen_ops.nvfp4_gemm_nt import nvfp4_gemm_nt
+from gemmgen_ops.tf32_hc_prenorm_gemm import tf32_hc_prenorm_gemm
 
 __all__ = [
     "bf16_gemm_nn",
@@ -33,4 +34,5 @@ __all__ = [
     "fp8_gemm_tt",
     "mxfp4_gemm_nt",
     "nvfp4_gemm_nt",
+    "tf32_hc_prenorm_gemm",
 ]

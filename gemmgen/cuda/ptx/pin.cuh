@@ -12,6 +12,12 @@ DEVICE void pin(float (&d)[COUNT]) {
   for (u32 i = 0; i < COUNT; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
+template <u32 COUNT>
+DEVICE void pin(u32 (&x)[COUNT]) {
+#pragma unroll
+  for (u32 i = 0; i < COUNT; ++i) asm volatile("" : "+r"(x[i])::"memory");
+}
+
 // No instruction: the compiler forgets what the value is made of, and adds to it instead of to its parts.
 DEVICE void pin(u64& x) { asm("" : "+l"(x)); }
 

@@ -1,0 +1,49 @@
+"""What templates print of a prologue and of splits that the launch decides on: finished strings, for every architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gemmgen.ir import Arch, Cast, Plan, SplitK, SumOfSquares
+
+CAST_HEADERS = {Arch.SM90: "gemmgen/cast_fragments.cuh"}
+"""What reads A and casts it."""
+
+
+def prologue_view(plan: Plan) -> dict[str, Any]:
+    """Extents of the schedule, this CTA's K blocks, the sums that meet, and where sums of squares go."""
+    shared = isinstance(plan.schedule, SplitK)
+    squares = next((step.to for step in plan.prologue if isinstance(step, SumOfSquares)), None)
+    meets = shared and not plan.sliced and not plan.splits
+    return {
+        "extents": "p.m, p.n, p.s" if shared and not plan.splits else "p.m, p.n",
+        "first_block": "tile.first(k_blocks)" if shared else "0",
+        "last_block": "tile.last(k_blocks)" if shared else "k_blocks",
+        "meeting": ("acc, squares" if squares else "acc") if meets else "",
+        "squares": squares and f"p.{squares}{_slice(plan, squares)}",
+        "prologue": ", ".join(f"{step.kind} to {step.to}" for step in plan.prologue),
+        "headers": list(_headers(plan)),
+    }
+
+
+def _headers(plan: Plan) -> Iterator[str]:
+    if isinstance(plan.schedule, SplitK) and not plan.splits:
+        yield "gemmgen/even_splits.cuh"
+    for step in plan.prologue:
+        yield CAST_HEADERS[plan.arch] if isinstance(step, Cast) else "gemmgen/row_squares.cuh"
+
+
+def _slice(plan: Plan, operand: str) -> str:
+    """What to add to a pointer for this split's slice of an output."""
+    return f" + tile.split() * p.{operand}_slice" if plan.sliced else ""
+
+
+def slice_place(plan: Plan) -> str:
+    """Where the output's first element lies, of this split's slice if it has any."""
+    return f"p.{plan.store.operand}{_slice(plan, plan.store.operand)}"
+
+
+def even_splits(plan: Plan) -> str:
+    """The schedule of splits that the launch decides on."""
+    return f"gemmgen::EvenSplits<TILE_M, TILE_N, {plan.schedule.raster_group}>"

@@ -1,0 +1,160 @@
+"""``tf32_hc_prenorm_gemm`` on the simulator of each architecture that has it: sums, splits, refusals, registration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from opchecks import opcheck
+from prenorm_problems import allowed, exact, expected, framed, normal
+
+import gemmgen
+from gemmgen import catalog, ops
+from gemmgen.ops import library, prenorm
+from gemmgen.runtime.errors import UnsupportedArchitecture
+
+ARCHS = tuple(catalog.PRENORM_COLUMNS)
+SCHEDULES = ("early", "late", "random", "starve")
+PROBLEMS = [(1, 8, 64, None), (70, 24, 64 * 9, None), (65, 32, 64 * 13, 3), (13, 16, 64 * 5, 7), (40, 24, 64 * 6, 1)]
+"""m, n, k and splits: one row, two tiles, a remainder of blocks, more splits than blocks, a single slice."""
+
+
+def shapes(m: int, n: int, splits: int | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return ((m, n), (m,)) if splits is None else ((splits, m, n), (splits, m))
+
+
+def run(a: torch.Tensor, b: torch.Tensor, splits: int | None, arch: str, schedule: str) -> tuple[torch.Tensor, ...]:
+    """Both outputs; nothing beside them is written and the simulator warns of nothing."""
+    of_d, of_sum = shapes(a.shape[0], b.shape[0], splits)
+    d, sqr_sum = framed(*of_d, pad=16), framed(*of_sum)
+    with gemmgen.simulate(arch, schedule=schedule, seed=1, sms=6) as simulation:
+        ops.tf32_hc_prenorm_gemm(a, b, d.view, sqr_sum.view, splits)
+    assert d.intact() and sqr_sum.intact()
+    assert not [warning for report in simulation.reports for warning in report.warnings]
+    return d.view, sqr_sum.view
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize(("m", "n", "k", "splits"), PROBLEMS)
+def test_whole_numbers_are_summed_exactly(arch: str, m: int, n: int, k: int, splits: int | None) -> None:
+    a, b = exact(m, n, k)
+    products, squares = expected(a, b, splits or 1)
+    for schedule in SCHEDULES:
+        d, sqr_sum = run(a, b, splits, arch, schedule)
+        assert torch.equal(d.double(), products.view(d.shape))
+        assert torch.equal(sqr_sum.double(), squares.view(sqr_sum.shape))
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_normal_numbers_are_summed_to_rounding_and_to_the_same_bits_under_every_schedule(arch: str) -> None:
+    a, b = normal(70, 24, 64 * 13)
+    (products, squares), (of_products, of_squares) = expected(a, b), allowed(a, b)
+    first, *others = [run(a, b, None, arch, schedule) for schedule in SCHEDULES]
+    assert bool(((first[0].double() - products[0]).abs() <= of_products).all())
+    assert bool(((first[1].double() - squares[0]).abs() <= of_squares).all())
+    assert all(torch.equal(*pair) for other in others for pair in zip(first, other, strict=True))
+
+
+def test_no_rows_launch_nothing() -> None:
+    with gemmgen.simulate("sm90") as simulation:
+        for splits in (None, 1, 3):
+            d, sqr_sum = (torch.empty(shape) for shape in shapes(0, 24, splits))
+            ops.tf32_hc_prenorm_gemm(*exact(0, 24, 64), d, sqr_sum, splits)
+    assert not simulation.reports
+
+
+def arguments(m: int = 4, n: int = 8, k: int = 64, splits: int | None = None) -> dict[str, Any]:
+    a, b = exact(m, n, k)
+    d, sqr_sum = (torch.empty(shape) for shape in shapes(m, n, splits))
+    return {"a": a, "b": b, "d": d, "sqr_sum": sqr_sum, "num_splits": splits}
+
+
+REFUSED: dict[str, tuple[Callable[[], dict[str, Any]], type[Exception], str]] = {
+    "k": (lambda: arguments(k=72), ValueError, "a: k is 72; must be a multiple of 64 and not 0, so pad"),
+    "k of 0": (lambda: arguments(k=0), ValueError, "a: k is 0; must be a multiple of 64 and not 0"),
+    "n": (lambda: arguments(n=12), ValueError, "b: n is 12; must be a multiple of 8 from 8 to 32 on sm90, so pad"),
+    "n too large": (lambda: arguments(n=40), ValueError, "b: n is 40; must be a multiple of 8 from 8 to 32 on sm90"),
+    "type of a": (lambda: {**arguments(), "a": torch.ones(4, 64)}, TypeError, "a: dtype is torch.float32; must be"),
+    "type of b": (
+        lambda: {**arguments(), "b": torch.ones(8, 64, dtype=torch.bfloat16)},
+        TypeError,
+        "b: dtype is torch.bfloat16; must be torch.float32; pass b.to",
+    ),
+    "rank of d": (
+        lambda: {**arguments(), "d": torch.empty(1, 4, 8)},
+        ValueError,
+        r"d: shape \(1, 4, 8\) has 3 dimensions; must have 2: \(m, n\)",
+    ),
+    "rank of d with splits": (
+        lambda: {**arguments(splits=2), "d": torch.empty(4, 8)},
+        ValueError,
+        r"d: shape is \(4, 8\); with num_splits=2 it must be \[num_splits, m, n\]",
+    ),
+    "other splits": (
+        lambda: {**arguments(splits=2), "num_splits": 3},
+        ValueError,
+        r"d: shape is \(2, 4, 8\); with num_splits=3 it must be \[num_splits, m, n\]",
+    ),
+    "no splits": (lambda: {**arguments(splits=2), "num_splits": 0}, ValueError, "num_splits: is 0; must be a whole"),
+    "m of d": (lambda: {**arguments(), "d": torch.empty(5, 8)}, ValueError, "d: m is 5, but m of a is 4"),
+    "sqr_sum with gaps": (
+        lambda: {**arguments(), "sqr_sum": torch.empty(8)[::2]},
+        ValueError,
+        r"sqr_sum: strides are \(2,\) for shape \(4,\); must be contiguous",
+    ),
+    "columns of d": (
+        lambda: {**arguments(), "d": torch.empty(8, 4).T},
+        ValueError,
+        r"d: strides are \(1, 4\); this kernel needs n \(dimension 1\) contiguous",
+    ),
+    "slices on each other": (
+        lambda: {**arguments(splits=2), "d": torch.empty(4, 8).expand(2, 4, 8)},
+        ValueError,
+        r"d: strides are \(0, 8, 1\) for shape \(2, 4, 8\): elements share memory",
+    ),
+    "d in b": (lambda: d_in_b(), ValueError, "d: its memory .* overlaps b"),
+    "sums in d": (lambda: sums_in_d(), ValueError, "overlaps"),
+    "no tensor": (lambda: {**arguments(), "d": None}, TypeError, "d: is a NoneType; must be a torch.Tensor"),
+}
+
+
+def d_in_b() -> dict[str, Any]:
+    given = arguments(m=8, k=64)
+    return {**given, "d": given["b"].flatten()[:64].view(8, 8)}
+
+
+def sums_in_d() -> dict[str, Any]:
+    given = arguments()
+    return {**given, "sqr_sum": given["d"].flatten()[:4]}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals_name_argument_value_rule_and_fix(case: str) -> None:
+    make, kind, message = REFUSED[case]
+    given = make()
+    with gemmgen.simulate("sm90") as simulation, pytest.raises(kind, match=message):
+        ops.tf32_hc_prenorm_gemm(**given)
+    assert not simulation.reports
+
+
+def test_an_architecture_without_kernels() -> None:
+    with pytest.raises(UnsupportedArchitecture, match="there is no kernel for sm75; it runs on sm90"):
+        prenorm.prenorm_spec(64, 24, 640, "sm75")
+
+
+def test_it_is_registered_for_compilers() -> None:
+    schema = library.tf32_hc_prenorm_gemm._schema
+    assert [each.name for each in schema.arguments if each.alias_info is not None] == ["d", "sqr_sum"]
+    with gemmgen.simulate("sm90"):
+        for splits in (None, 1, 2):
+            opcheck(library.tf32_hc_prenorm_gemm, *arguments(splits=splits).values())
+
+
+def test_fake_tensors_are_judged_like_real_ones() -> None:
+    given = {name: each.to("meta") if isinstance(each, torch.Tensor) else each for name, each in arguments().items()}
+    ops.tf32_hc_prenorm_gemm(**given)
+    odd = torch.empty(8, 72, device="meta")
+    with pytest.raises(ValueError, match="a: k is 72"):
+        ops.tf32_hc_prenorm_gemm(**{**given, **{"a": odd[:4].bfloat16(), "b": odd}})
