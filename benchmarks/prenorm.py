@@ -119,7 +119,9 @@ def compare_forms(sizes: tuple[int, int, int], repeats: int) -> list[dict[str, A
         rows.append(row)
         every = "  ".join(f"{count}:{us:.1f}" for count, us in zip(counts, found, strict=False))
         text = f"{found[-1]:.1f}" if sliced_too else "-"
-        print(f"  {shape.label:14} best {best[0]:6.1f} us at {best[1]} splits; 16 slices {text} us; {every}", flush=True)
+        print(
+            f"  {shape.label:14} best {best[0]:6.1f} us at {best[1]} splits; 16 slices {text} us; {every}", flush=True
+        )
     return rows
 
 

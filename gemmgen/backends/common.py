@@ -6,7 +6,19 @@ import hashlib
 from typing import Any, Literal
 
 from gemmgen.backends.limits import LIMITS
-from gemmgen.ir import Broadcast, DType, KernelSpec, Node, Operand, Param, Quantise, SplitK, StepPlan, StorePlan, TensorMapPlan
+from gemmgen.ir import (
+    Broadcast,
+    DType,
+    KernelSpec,
+    Node,
+    Operand,
+    Param,
+    Quantise,
+    SplitK,
+    StepPlan,
+    StorePlan,
+    TensorMapPlan,
+)
 from gemmgen.ir.spec import QUANTISED
 
 SWIZZLE_BYTES = 128

@@ -1,4 +1,4 @@
-"""What templates print of a prologue and of splits that the launch decides on: finished strings, for every architecture."""
+"""What templates print of a prologue, and of splits that the launch decides on: finished strings."""
 
 from __future__ import annotations
 

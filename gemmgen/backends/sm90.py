@@ -169,7 +169,9 @@ def _check_cast(spec: KernelSpec, width: int) -> None:
     if width > CAST_WIDTH:
         raise ValueError(f"width is {width}; products of a cast A are at most {CAST_WIDTH} wide here, so set width")
     if body.unroll != 1:
-        raise ValueError(f"role {spec.math.name!r} has unroll={body.unroll}; the loop that casts A is not unrolled, use 1")
+        raise ValueError(
+            f"role {spec.math.name!r} has unroll={body.unroll}; the loop that casts A is not unrolled, use 1"
+        )
     if ring.slots == 1:
         raise ValueError(f"ring {ring.name!r} has 1 slot; the next one is read before a slot is given back, so use 2")
 

@@ -1,4 +1,4 @@
-"""Products that sum the squares of A's rows while they read them, A cast from bf16 to tf32 on the way: pure functions."""
+"""Products that sum the squares of A's rows while they read them and cast A from bf16 to tf32: pure functions."""
 
 from __future__ import annotations
 

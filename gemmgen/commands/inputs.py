@@ -28,11 +28,15 @@ PITCH = 32
 """Bytes that rows start at multiples of: what the pickiest copies of TMA want."""
 TF32_MASK = -(1 << 13)
 
+SLICES = 3
+"""Splits of k, where they are for outputs to tell."""
+
 Operands = dict[str, torch.Tensor | float]
 
 
 def random_operands(spec: KernelSpec, sizes: Mapping[str, int], seed: int) -> Operands:
     """Normal data, quantised block by block where the spec scales blocks; outputs full of NaN bits."""
+    sizes = {**sizes, "s": SLICES}
     generator = torch.Generator().manual_seed(seed)
     found: Operands = {}
     for data, scale in scaled_pairs(spec):

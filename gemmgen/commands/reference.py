@@ -25,6 +25,7 @@ from gemmgen.ir import (
     Residual,
     Scale,
     Step,
+    SumOfSquares,
     Wgmma,
 )
 from gemmgen.ir.expression import evaluate
@@ -47,8 +48,9 @@ class Errors:
 
 
 def judged(spec: KernelSpec) -> tuple[str, ...]:
-    """Outputs that have a reference: what the last step stores, and what is kept on the way there."""
-    return (spec.output.name, *(step.to for step in spec.epilogue if isinstance(step, Keep)))
+    """Outputs that have a reference: what the last step stores, what is kept on the way there, what a prologue sums."""
+    steps = [step for step in (*spec.epilogue, *spec.prologue) if isinstance(step, Keep | SumOfSquares)]
+    return (spec.output.name, *(step.to for step in steps))
 
 
 def reference(spec: KernelSpec, operands: Operands, output: str | None = None) -> torch.Tensor:
@@ -59,6 +61,8 @@ def reference(spec: KernelSpec, operands: Operands, output: str | None = None) -
             values * _spread(operands[scale.name], scale, *values.shape)
             for values, (_, scale) in zip((a, b), pairs, strict=True)
         )
+    if output in [step.to for step in spec.prologue if isinstance(step, SumOfSquares)]:
+        return a.square().sum(1, keepdim=True)
     result = a @ b.T
     for step in spec.epilogue:
         reads = [_broadcast(spec.operand(name), operands[name]) for name in step.reads]
@@ -135,12 +139,13 @@ ROUNDING = {DType.BF16: 2**-8, DType.F16: 2**-11, DType.E5M2: 2**-3, DType.E4M3:
 
 
 def numbers_of(spec: KernelSpec, outputs: Operands, output: str | None = None) -> torch.Tensor:
-    """What an output, the stored one by default, stands for: a narrow one times the scales of its blocks."""
+    """What an output, the stored one by default, stands for: times the scales of its blocks, slices added up."""
     step = spec.epilogue[-1]
     value = outputs[output or spec.output.name]
     assert isinstance(value, torch.Tensor)
     if not isinstance(step, Quantise) or output not in (None, step.to):
-        return value
+        value = value.sum(0) if spec.sliced else value
+        return value[:, None] if value.dim() == 1 else value
     data, scales = spec.operand(step.to), spec.operand(step.scales)
     codes = _numbers(value, data)
     size = QUANTISED[data.dtype, scales.dtype]

@@ -172,8 +172,8 @@ _PRENORM = Operator(
         "b": "fp32 [N, K], likewise, rounded to tf32 as it is read; N a multiple of 8, at most 32 on sm90.",
         "d": "fp32 [M, N] to write to, rows contiguous; [num_splits, M, N] with num_splits.",
         "sqr_sum": "fp32 [M] to write to, contiguous; [num_splits, M] with num_splits.",
-        "num_splits": "cut K into so many parts of whole blocks of 64, the remainder one each to the first, and write a "
-        "partial sum for each; by default the call adds up by itself, in a fixed order.",
+        "num_splits": "cut K into so many parts of whole blocks of 64, the remainder one each to the first, and write "
+        "a partial sum for each; by default the call adds up by itself, in a fixed order.",
     },
     extents="M may be any size: M of 0 launches nothing.",
 )
@@ -181,7 +181,15 @@ _PRENORM = Operator(
 
 def _all() -> tuple[Operator, ...]:
     mixed = map(_fp8_fp4, catalog.LAYOUTS)
-    return (_fp8(), *map(_fp8_transposed, catalog.LAYOUTS[1:]), *mixed, _MXFP4, _NVFP4, *map(_bf16, catalog.LAYOUTS), _PRENORM)
+    return (
+        _fp8(),
+        *map(_fp8_transposed, catalog.LAYOUTS[1:]),
+        *mixed,
+        _MXFP4,
+        _NVFP4,
+        *map(_bf16, catalog.LAYOUTS),
+        _PRENORM,
+    )
 
 
 OPERATORS: dict[str, Operator] = {op.name: op for op in _all()}

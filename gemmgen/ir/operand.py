@@ -16,7 +16,9 @@ def split_axis(axis: str) -> tuple[str, int]:
     """``"k/128"`` is axis ``k`` at one element per 128: ``("k", 128)``; ``"m"`` is ``("m", 1)``."""
     match = _AXIS.match(axis)
     if match is None:
-        raise ValueError(f"axis {axis!r} is not m, n, k or s, nor one of them divided by a whole number such as 'k/128'")
+        raise ValueError(
+            f"axis {axis!r} is not m, n, k or s, nor one of them divided by a whole number such as 'k/128'"
+        )
     return match[1], int(match[2] or 1)
 
 

@@ -53,11 +53,13 @@ def _sum_fits(spec: KernelSpec, to: Operand, step: SumOfSquares, where: str) -> 
         raise ValueError(f"{where}: {step.kind} to {step.to!r}, which the epilogue reads or writes; add an operand")
     if spec.slice_of(to) != ("m",) or to.dtype != DType.F32:
         needed = ("s", "m") if spec.sliced else ("m",)
-        raise ValueError(f"{where}: {step.kind} to {to.name!r} with box {to.box} of {to.dtype}; it needs {needed} of f32")
+        raise ValueError(
+            f"{where}: {step.kind} to {to.name!r} with box {to.box} of {to.dtype}; it needs {needed} of f32"
+        )
 
 
 def slices_fit(spec: KernelSpec) -> None:
-    """Outputs of a sliced product are partial sums: each has the axis, no other operand does, nothing is done to them."""
+    """Slices are partial sums: every output has the axis, no other operand does, and nothing is done to them."""
     schedule = spec.schedule
     if isinstance(schedule, SplitK) and schedule.slices and schedule.splits is not None:
         raise ValueError(
@@ -71,8 +73,8 @@ def slices_fit(spec: KernelSpec) -> None:
                 "SplitK(splits=None, slices=True) has the axis 's' first, and no other operand has it"
             )
     for index, step in enumerate(spec.epilogue if spec.sliced else ()):
-        if not isinstance(step, Cast | Store) or (isinstance(step, Store) and step.through is not None):
-            raise ValueError(
-                f"spec {spec.name!r}, epilogue[{index}]: {step.kind}{' through a ring' if isinstance(step, Store) else ''}"
-                " of slices; these are partial sums, which a cast and a store from registers may follow"
-            )
+        where = f"spec {spec.name!r}, epilogue[{index}]"
+        if not isinstance(step, Cast | Store):
+            raise ValueError(f"{where}: {step.kind} of partial sums, which only a cast and a store may follow")
+        if isinstance(step, Store) and step.through is not None:
+            raise ValueError(f"{where}: slices are stored from registers; leave out through={step.through!r}")

@@ -12,17 +12,16 @@ from typing import Any
 import torch
 
 from gemmgen import catalog
-from gemmgen.ir import DType, KernelSpec, Operand
+from gemmgen.ir import DType, Operand
 from gemmgen.ops.architecture import family_at
 from gemmgen.ops.dispatch import Choice, Dispatcher
 from gemmgen.ops.launch import Prepared, Slots
 from gemmgen.ops.problem import Tensors, require
-from gemmgen.runtime.errors import UnsupportedArchitecture
+from gemmgen.ops.selection import prenorm_spec
 from gemmgen.runtime.kernel_text import Target
 
 PREPARED: dict[Any, Prepared] = {}
 """Launches of both forms: the dimensions of their outputs tell them apart."""
-NAME = "tf32_hc_prenorm_gemm"
 STEP_K, STEP_N = 64, 8
 """What k and n are multiples of; splits of k start at multiples of the first."""
 
@@ -57,7 +56,9 @@ def call(
 
 def _check_splits(d: torch.Tensor, sqr_sum: torch.Tensor, num_splits: int) -> None:
     if not isinstance(num_splits, int) or isinstance(num_splits, bool) or num_splits < 1:
-        raise ValueError(f"num_splits: is {num_splits!r}; must be a whole number from 1, or None to let the call decide")
+        raise ValueError(
+            f"num_splits: is {num_splits!r}; must be a whole number from 1, or None to let the call decide"
+        )
     for name, tensor, shape in (("d", d, "[num_splits, m, n]"), ("sqr_sum", sqr_sum, "[num_splits, m]")):
         if tensor.dim() != shape.count(",") + 1 or tensor.shape[0] != num_splits:
             raise ValueError(
@@ -110,19 +111,6 @@ def _dispatcher(slices: bool) -> Dispatcher:
     )
 
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
-        return Choice(prenorm_spec(sizes["m"], sizes["n"], sizes["k"], target.family, slices))
+        return Choice(prenorm_spec(sizes["n"], target.family, slices))
 
     return Dispatcher(operands, ("d", "sqr_sum"), (), choose, PREPARED)
-
-
-def prenorm_spec(m: int, n: int, k: int, arch: str, slices: bool = False) -> KernelSpec:
-    """The spec for a problem; ``slices`` leaves a partial sum for each split. Raises where there is no kernel."""
-    if arch not in catalog.PRENORM_COLUMNS:
-        archs = " and ".join(catalog.PRENORM_COLUMNS)
-        raise UnsupportedArchitecture(f"{NAME}: there is no kernel for {arch}; it runs on {archs}")
-    return _spec(n, slices)
-
-
-@cache
-def _spec(n: int, slices: bool) -> KernelSpec:
-    return catalog.tf32_hc_prenorm_gemm(catalog.PrenormShape(64, n), slices)

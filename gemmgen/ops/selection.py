@@ -21,6 +21,7 @@ PRODUCTS = {
 BF16_OPERATORS = tuple(f"bf16_gemm_{layout}" for layout in LAYOUTS)
 OPERATORS = (*PRODUCTS, *BF16_OPERATORS)
 SM90_OPERATORS = ("fp8_gemm_nt", *BF16_OPERATORS)
+PRENORM = "tf32_hc_prenorm_gemm"
 SCALES_PER_WORD = 4
 
 
@@ -47,6 +48,8 @@ def spec_for(
     such a spec with ``gemmgen.op``. On sm120 factors with scales are k-contiguous in every layout: what lies otherwise
     is turned first.
     """
+    if operator == PRENORM:
+        return prenorm_spec(n, arch)
     if operator not in OPERATORS:
         raise ValueError(f"operator: {operator!r} is unknown; use one of {', '.join(OPERATORS)}")
     archs = (Arch.SM90, Arch.SM100, Arch.SM120) if operator in SM90_OPERATORS else (Arch.SM100, Arch.SM120)
@@ -120,3 +123,13 @@ def _bf16_sm120(layout: str, shape: WarpShape, d: DType, residual: bool, direct_
 @cache
 def _scaled_sm120(product: Product, shape: WarpShape, d: DType, residual: bool, direct_store: bool) -> KernelSpec:
     return catalog.scaled_gemm_sm120(product, shape, d, residual, direct_store)
+
+
+@cache
+def prenorm_spec(n: int, arch: str, slices: bool = False) -> KernelSpec:
+    """The spec for so many columns; ``slices`` leaves a partial sum for each split of k."""
+    if arch not in catalog.PRENORM_COLUMNS:
+        archs = " and ".join(catalog.PRENORM_COLUMNS)
+        raise UnsupportedArchitecture(f"{PRENORM}: there is no kernel for {arch}; it runs on {archs}")
+    columns = min(-(-n // 8) * 8, catalog.PRENORM_COLUMNS[arch])
+    return catalog.tf32_hc_prenorm_gemm(catalog.PrenormShape(64, columns), slices)

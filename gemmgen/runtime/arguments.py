@@ -15,8 +15,8 @@ from gemmgen.ir import AnyPlan, LayoutPlan, Operand, Param, Plan, TensorMapPlan,
 
 TENSOR_MAP_BYTES = 128
 LANES = 32
-LEAST_BLOCKS = 4
-"""K blocks that are worth a CTA of their own."""
+LEAST_BLOCKS, MOST_SPLITS = 4, 32
+"""K blocks that are worth a CTA of their own, and how many CTAs' sums the last one adds up in a short time."""
 SPREADING = "16u4_align16b"
 """Element of maps that give every 4-bit number a byte of its own on the way to shared memory."""
 SPREAD_ELEMENTS = 128
@@ -93,7 +93,7 @@ def with_splits(plan: AnyPlan, sizes: Mapping[str, int], sms: int) -> Mapping[st
     if isinstance(plan, LayoutPlan) or plan.splits or "s" in sizes:
         return sizes
     tiles = -(-sizes["m"] // plan.tile.m) * -(-sizes["n"] // plan.tile.n)
-    most = -(-sizes["k"] // (plan.tile.k * LEAST_BLOCKS))
+    most = min(MOST_SPLITS, -(-sizes["k"] // (plan.tile.k * LEAST_BLOCKS)))
     return {**sizes, "s": max(1, min(sms * plan.ctas_per_sm // max(1, tiles), most))}
 
 

@@ -92,7 +92,7 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
     "types": (
         BF16,
         {"operands": operand(BF16, "a", dtype=DType.E4M3)},
-        "no wgmma multiplies e4m3 by bf16 here; use e4m3 by e4m3 or bf16 by bf16",
+        "no wgmma multiplies e4m3 by bf16 here; use e4m3 by e4m3, bf16 by bf16, or bf16 by f32 with a prologue",
     ),
     "8-bit majorness": (
         FP8,

@@ -110,7 +110,8 @@ def test_parameters_are_naturally_aligned_in_order(plans: list[tuple[KernelSpec,
             size = PARAM_BYTES[param.kind]
             assert offset % min(size, 64) == 0, (plan.name, param)
             offset += size
-        assert [param.name for param in plan.params[-3:]] == ["m", "n", "k"]
+        extents = ["m", "n", "k"] if plan.splits else ["m", "n", "k", "s"]
+        assert [param.name for param in plan.params[-len(extents) :]] == extents
         assert offset < 4096
 
 

@@ -18,6 +18,8 @@ NAMES = (
     "sm90_bf16_gemm_nt_bf16_192x176",
     "sm90_bf16_gemm_nt_bf16_256x128_c12",
     "sm90_bf16_gemm_tn_f32_c_128x128",
+    "sm90_tf32_hc_prenorm_gemm_64x24",
+    "sm90_tf32_hc_prenorm_gemm_slices_64x32",
     "sm100_bf16_gemm_nn_bf16_256x256",
     "sm100_bf16_gemm_nt_bf16_c_direct_128x128",
     "sm100_fp8_gemm_nt_e4m3x128_e4m3x128_bf16_128x16",

@@ -12,7 +12,7 @@ from prenorm_problems import allowed, exact, expected, framed, normal
 
 import gemmgen
 from gemmgen import catalog, ops
-from gemmgen.ops import library, prenorm
+from gemmgen.ops import library
 from gemmgen.runtime.errors import UnsupportedArchitecture
 
 ARCHS = tuple(catalog.PRENORM_COLUMNS)
@@ -141,7 +141,7 @@ def test_refusals_name_argument_value_rule_and_fix(case: str) -> None:
 
 def test_an_architecture_without_kernels() -> None:
     with pytest.raises(UnsupportedArchitecture, match="there is no kernel for sm75; it runs on sm90"):
-        prenorm.prenorm_spec(64, 24, 640, "sm75")
+        ops.spec_for("tf32_hc_prenorm_gemm", 64, 24, 640, 132, arch="sm75")
 
 
 def test_it_is_registered_for_compilers() -> None:

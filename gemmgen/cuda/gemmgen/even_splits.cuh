@@ -35,44 +35,48 @@ class EvenSplits {
   DEVICE u32 last(u32 k_blocks) const { return first(k_blocks) + k_blocks / splits_ + (split() < k_blocks % splits_); }
 };
 
-// Registers of a lane to the workspace and back, 16 bytes at a time; those of one split are `pitch` quads apart.
+// Registers of several arrays one behind the other, and back.
 template <class Registers>
-DEVICE void leave(float4*& to, const Registers& registers) {
-  const float* x = reinterpret_cast<const float*>(&registers);
+DEVICE void append(float*& to, const Registers& from) {
 #pragma unroll
-  for (u32 i = 0; i < sizeof(Registers) / 4; i += 4, to += 32) *to = make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
+  for (u32 i = 0; i < sizeof(Registers) / 4; ++i) *to++ = reinterpret_cast<const float*>(&from)[i];
 }
 template <class Registers>
-DEVICE void add_up(const float4*& from, u64 pitch, u32 splits, Registers& registers) {
-  float* x = reinterpret_cast<float*>(&registers);
+DEVICE void take(const float*& from, Registers& to) {
 #pragma unroll
-  for (u32 i = 0; i < sizeof(Registers) / 4; i += 4, from += 32) {
-    float4 sum = *from;
-#pragma unroll 4
-    for (u32 s = 1; s < splits; ++s) {
-      const float4 y = from[s * pitch];
-      sum = make_float4(sum.x + y.x, sum.y + y.y, sum.z + y.z, sum.w + y.w);
-    }
-    x[i] = sum.x, x[i + 1] = sum.y, x[i + 2] = sum.z, x[i + 3] = sum.w;
-  }
+  for (u32 i = 0; i < sizeof(Registers) / 4; ++i) reinterpret_cast<float*>(&to)[i] = *from++;
 }
 
-// A warp's sums go to the workspace, in the order of its registers; of the warps at the same `place` of a tile's CTAs, the
-// one that arrives last adds them up, first split first, and is told so. The counter ends as it began, at 0.
+// A warp's sums go to the workspace, 16 bytes a lane at a time; of the warps at the same `place` of a tile's CTAs, the one
+// that arrives last adds them up, first split first, and is told so. The counter ends as it began, at 0.
 template <class... Sums>
 DEVICE bool meet(float* partials, u32* arrivals, u32 place, u32 split, u32 splits, Sums&... sums) {
   if (splits == 1) return true;
-  constexpr u64 PITCH = (sizeof(Sums) + ...) / 16 * 32;
+  constexpr u32 COUNT = (sizeof(Sums) + ...) / 4;
+  constexpr u64 PITCH = COUNT / 4 * 32;
+  float x[COUNT], *end = x;
+  (append(end, sums), ...);
   float4* first = reinterpret_cast<float4*>(partials) + place * splits * PITCH + ptx::lane_index();
-  float4* to = first + split * PITCH;
-  (leave(to, sums), ...);
+#pragma unroll
+  for (u32 i = 0; i < COUNT; i += 4)
+    first[split * PITCH + i / 4 * 32] = make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
   ptx::sync_warp();
   u32 before = 0;
   if (ptx::lane_index() == 0) before = ptx::atomic_count(arrivals + place, splits - 1);
   if (ptx::first_lanes(before) != splits - 1) return false;
   ptx::sync_warp();
-  const float4* from = first;
-  (add_up(from, PITCH, splits, sums), ...);
+#pragma unroll
+  for (u32 i = 0; i < COUNT; ++i) x[i] = 0;
+#pragma unroll 4
+  for (u32 s = 0; s < splits; ++s) {
+#pragma unroll
+    for (u32 i = 0; i < COUNT; i += 4) {
+      const float4 y = first[s * PITCH + i / 4 * 32];
+      x[i] += y.x, x[i + 1] += y.y, x[i + 2] += y.z, x[i + 3] += y.w;
+    }
+  }
+  const float* from = x;
+  (take(from, sums), ...);
   return true;
 }
 

@@ -133,7 +133,8 @@ DEVICE void math(const Params& p) {
 #pragma unroll
       for (u32 j = 0; j < 1; ++j) ptx::pin(acc[i][j]);
 
-    // spec: schedule: the last CTA of a tile to arrive stores
+    // spec: schedule: the last CTA of a tile to arrive stores; warps past the matrix have nothing to add up
+    if (tile.m() + first_row + ptx::warp_index() % 4 * 16 >= p.m) continue;
     const u32 place = tile.tile() * 4 + ptx::warp_index() - 0;
     if (!gemmgen::meet(p.partials, p.arrivals, place, tile.split(), tile.splits(), acc, squares)) continue;
     // spec: epilogue

@@ -1,0 +1,87 @@
+"""Prologues and splits that the launch decides on: what lowering refuses, how many splits, what a launch needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gemmgen import catalog
+from gemmgen.backends import lower
+from gemmgen.catalog import PrenormShape, tf32_hc_prenorm_gemm
+from gemmgen.ir import Arch, Cluster, DType, KernelSpec, Operand, SplitK
+from gemmgen.runtime.arguments import grid_size, with_splits, workspace_bytes
+
+WHOLE = tf32_hc_prenorm_gemm(PrenormShape(64, 24))
+SLICES = tf32_hc_prenorm_gemm(PrenormShape(64, 24), slices=True)
+
+
+def operand(spec: KernelSpec, name: str, **changes: Any) -> tuple[Operand, ...]:
+    return tuple(each.replace(**changes) if each.name == name else each for each in spec.operands)
+
+
+def math(spec: KernelSpec, **changes: Any) -> dict[str, Any]:
+    return {"roles": (spec.math.replace(body=spec.math.body.replace(**changes)), spec.load)}
+
+
+REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
+    "B along n": (WHOLE, {"operands": operand(WHOLE, "b", major="n")}, "wgmma reads tf32 k-contiguous"),
+    "width": (
+        tf32_hc_prenorm_gemm(PrenormShape(64, 128)),
+        {},
+        "width is 128; products of a cast A are at most 64 wide",
+    ),
+    "unroll": (WHOLE, math(WHOLE, unroll=2), "the loop that casts A is not unrolled, use 1"),
+    "one slot": (tf32_hc_prenorm_gemm(PrenormShape(64, 24, slots=1)), {}, "ring 'ab' has 1 slot; the next one is read"),
+    "cluster": (WHOLE, {"cluster": Cluster(m=2)}, "has splits of k and a cluster; CTAs that share a tile are in none"),
+    "a number of splits": (WHOLE, {"schedule": SplitK(splits=4)}, "splits k in 4; on sm90 the launch decides, use"),
+    "registers": (
+        tf32_hc_prenorm_gemm(PrenormShape(128, 24, k=128)),
+        {},
+        "tile 128x24 on 1 warpgroups needs 312 accumulator registers a thread",
+    ),
+    "sm100": (WHOLE, {"arch": Arch.SM100}, "has a prologue, which sm100 is not lowered with; sm90 is"),
+    "sm120": (WHOLE, {"arch": Arch.SM120}, "has a prologue, which sm120 is not lowered with; sm90 is"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_does_not_fit_is_refused(case: str) -> None:
+    spec, changes, sentence = REFUSALS[case]
+    with pytest.raises(ValueError) as raised:
+        lower(spec.replace(**changes))
+    assert sentence in str(raised.value)
+
+
+def test_sm100_has_no_splits() -> None:
+    spec = catalog.bf16_gemm_sm100("nt", catalog.PairShape(64)).replace(schedule=SplitK(splits=2))
+    with pytest.raises(ValueError, match="has schedule split_k, which sm100 is not lowered with"):
+        lower(spec)
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "splits"),
+    [(1, 64, 1), (13, 7168, 28), (13, 28672, 32), (137, 28672, 32), (4096, 7168, 2), (8192, 7168, 1)],
+)
+def test_splits_fill_the_gpu_with_shares_worth_a_cta(m: int, k: int, splits: int) -> None:
+    plan, sizes = lower(WHOLE), {"m": m, "n": 24, "k": k}
+    found = with_splits(plan, sizes, 132)
+    tiles = -(-m // 64)
+    assert found["s"] == splits and grid_size(plan, found, 132) == min(132, tiles * splits)
+    sums = tiles * splits * 4 * 32 * (12 + 4) * 4
+    assert workspace_bytes(plan, found) == ({} if splits == 1 else {"partials": sums, "arrivals": tiles * 16})
+
+
+def test_slices_need_no_workspace_and_are_as_many_as_outputs_have() -> None:
+    plan, sizes = lower(SLICES), {"m": 137, "n": 24, "k": 640, "s": 16}
+    assert with_splits(plan, sizes, 132) == sizes
+    assert workspace_bytes(plan, sizes) == {} and grid_size(plan, sizes, 132) == 48
+    assert [param.name for param in plan.params if param.kind == "stride"] == ["d_stride", "d_slice", "sqr_sum_slice"]
+    assert plan.outputs == ("d", "sqr_sum")
+
+
+def test_b_is_rounded_to_tf32_by_the_copy_engine() -> None:
+    elements = {each.operand: (each.element, each.smem_swizzle) for each in lower(WHOLE).tensor_maps}
+    assert elements == {"a": ("bf16", 128), "b": ("tf32", 128)}
+    assert lower(WHOLE).mma.instruction == "wgmma_m64n24k8_f32_tf32_tf32"
+    assert WHOLE.operand("b").dtype == DType.F32
