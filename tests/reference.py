@@ -21,6 +21,7 @@ from gemmgen.ir import (
     KernelSpec,
     Multiplier,
     Operand,
+    Reduce,
     Residual,
     Scale,
     Step,
@@ -160,10 +161,12 @@ def factors(spec: KernelSpec, tensors: Tensors) -> tuple[torch.Tensor, torch.Ten
     return a, b
 
 
-def evaluate(spec: KernelSpec, tensors: Tensors, scalars: Mapping[str, float] | None = None) -> torch.Tensor:
-    """The output in float64, before the rounding of its cast."""
+def evaluate(
+    spec: KernelSpec, tensors: Tensors, scalars: Mapping[str, float] | None = None, end: int | None = None
+) -> torch.Tensor:
+    """The output in float64, before the rounding of its cast; or the value before step ``end``."""
     a, b = factors(spec, tensors)
-    return _epilogue(spec, a @ b.T, tensors, scalars or {})
+    return _epilogue(spec, a @ b.T, tensors, scalars or {}, end=end)
 
 
 def kept(spec: KernelSpec) -> dict[str, KernelSpec]:
@@ -171,7 +174,7 @@ def kept(spec: KernelSpec) -> dict[str, KernelSpec]:
     found = {}
     for index, step in enumerate(spec.epilogue):
         if isinstance(step, Keep):
-            steps = [each for each in spec.epilogue[:index] if not isinstance(each, Keep)]
+            steps = [each for each in spec.epilogue[:index] if not isinstance(each, Keep | Reduce)]
             chain = (*steps, Cast(to=spec.operand(step.to).dtype), Store(to=step.to))
             rings = tuple(ring for ring in spec.rings if ring.turns != "store")
             used = {name for ring in rings for name in ring.holds} | {name for each in chain for name in each.operands}
@@ -181,7 +184,15 @@ def kept(spec: KernelSpec) -> dict[str, KernelSpec]:
 
 
 def tolerance(spec: KernelSpec, tensors: Tensors, scalars: Mapping[str, float] | None = None) -> torch.Tensor:
-    """Per element, how far a correct kernel may be off: rounding of the output, of fp32 sums over k, and of each step.
+    """Per element, how far a correct kernel may be off: rounding of the output, of fp32 sums over k, of each step."""
+    exact, least = evaluate(spec, tensors, scalars), SUBNORMAL.get(spec.output.dtype, 1e-30)
+    return exact.abs() * ROUNDING[spec.output.dtype] + moved(spec, tensors, scalars) + least
+
+
+def moved(
+    spec: KernelSpec, tensors: Tensors, scalars: Mapping[str, float] | None = None, end: int | None = None
+) -> torch.Tensor:
+    """How far the value before step ``end``, or at the end of the chain, may be off before it is rounded.
 
     Found by moving the sums, and what each step reads, by as much as fp32 may be off, and looking at the end.
     """
@@ -191,13 +202,13 @@ def tolerance(spec: KernelSpec, tensors: Tensors, scalars: Mapping[str, float] |
     promoted = isinstance(_body(spec), Wgmma) and _scales(_body(spec)) is not None
     coarse = 2.0**-13 if promoted else FP32_EPSILON * steps  # Hopper's fp8 tensor cores keep 13 bits between K blocks
     off = a.abs() @ b.abs().T * coarse
-    exact = _epilogue(spec, sums, tensors, numbers)
-    found = [_epilogue(spec, sums + off, tensors, numbers), _epilogue(spec, sums - off, tensors, numbers)]
-    moved = torch.maximum((found[0] - exact).abs(), (found[1] - exact).abs())
-    for index in range(len(spec.epilogue)):
-        for what in ("value", "operands"):
-            moved = moved + (_epilogue(spec, sums, tensors, numbers, (index, what)) - exact).abs()
-    return exact.abs() * ROUNDING[spec.output.dtype] + SUBNORMAL.get(spec.output.dtype, 1e-30) + moved
+    exact = _epilogue(spec, sums, tensors, numbers, end=end)
+    found = [_epilogue(spec, sums + sign * off, tensors, numbers, end=end) for sign in (1, -1)]
+    worst = torch.maximum((found[0] - exact).abs(), (found[1] - exact).abs())
+    for index in range(len(spec.epilogue[:end])):
+        for what in ("value", "operands", "result"):
+            worst = worst + (_epilogue(spec, sums, tensors, numbers, (index, what), end) - exact).abs()
+    return worst
 
 
 def _body(spec: KernelSpec) -> Multiplier:
@@ -221,15 +232,22 @@ def _epilogue(
     tensors: Tensors,
     scalars: Mapping[str, float],
     nudge: tuple[int, str] | None = None,
+    end: int | None = None,
 ) -> torch.Tensor:
-    """The chain on sums; ``nudge`` moves the value that one step reads, or its operands, by ``NUDGE`` of itself."""
-    for index, step in enumerate(spec.epilogue):
+    """The chain on sums, as far as ``end``.
+
+    ``nudge`` moves the value that one step reads, or its operands, by ``NUDGE`` of itself; or the result of a function
+    by a rounding of the value, because 1 + erf(x) or 1 + tanh(x) cancel where both are large.
+    """
+    for index, step in enumerate(spec.epilogue[:end]):
         operands = {name: _operand(spec.operand(name), tensors, scalars) for name in _read(step)}
         if nudge == (index, "operands"):
             operands = {name: value * (1 + NUDGE) for name, value in operands.items()}
         if nudge == (index, "value"):
             x = x * (1 + NUDGE)
-        x = _step(step, x, operands)
+        before, x = x, _step(step, x, operands)
+        if nudge == (index, "result") and isinstance(step, Activation | Apply):
+            x = x + before * FP32_EPSILON
     return x
 
 

@@ -18,6 +18,7 @@ from gemmgen.ir import (
     StepPlan,
     StorePlan,
     TensorMapPlan,
+    Workspace,
 )
 from gemmgen.ir.spec import QUANTISED
 
@@ -109,8 +110,10 @@ def quantising(spec: KernelSpec, width: int) -> dict[str, Any]:
     return {"scales": step.scales, "block": block}
 
 
-def params(spec: KernelSpec, tensor_maps: tuple[TensorMapPlan, ...]) -> tuple[Param, ...]:
-    """Tensor maps first (64-byte aligned), then pointers and strides, scalars, extents: no padding between."""
+def params(
+    spec: KernelSpec, tensor_maps: tuple[TensorMapPlan, ...], workspaces: tuple[Workspace, ...] = ()
+) -> tuple[Param, ...]:
+    """Tensor maps first (64-byte aligned), then all pointers and strides, scalars, extents: no padding between."""
     mapped = [plan.operand for plan in tensor_maps]
     maps = [Param(name=name, kind="tensor_map", operand=name) for name in mapped]
     wide: list[Param] = []
@@ -126,8 +129,9 @@ def params(spec: KernelSpec, tensor_maps: tuple[TensorMapPlan, ...]) -> tuple[Pa
                 wide.append(Param(name=f"{operand.name}_slice", kind="stride", operand=operand.name, axis="s"))
     axes = ("m", "n", "k", "s") if launch_splits(spec) else ("m", "n", "k")
     extents = [Param(name=axis, kind="extent") for axis in axes]
+    rooms = [Param(name=each.name, kind="workspace") for each in workspaces]
     meets = isinstance(spec.schedule, SplitK) and not spec.schedule.slices
-    return (*maps, *wide, *(WORKSPACE if meets else ()), *scalars, *extents)
+    return (*maps, *wide, *(WORKSPACE if meets else ()), *rooms, *scalars, *extents)
 
 
 def refuse_prologue(spec: KernelSpec) -> None:

@@ -17,6 +17,7 @@ from gemmgen.ir import (
     Operand,
     Plan,
     Quantise,
+    Reduce,
     Residual,
     Scale,
     StepPlan,
@@ -47,6 +48,9 @@ def step_view(plan: StepPlan) -> dict[str, Any]:
         view.update(parameters=arguments, body=c_text(step.tree), note=f" {step.expression}")
     elif isinstance(step, Keep):
         view.update(to=f"p.{step.to}, p.{step.to}_stride", note=f" to {step.to}")
+    elif isinstance(step, Reduce):
+        counted = "first_row + row, n, p.n"
+        view.update(to=step.to, counted=counted, note=f" {step.function} along {step.along} to {step.to}")
     elif isinstance(step, Cast):
         view.update(pair=PAIR_TYPES[step.to], note=f" to {step.to}")
     elif isinstance(step, Quantise):

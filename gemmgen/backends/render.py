@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from gemmgen.backends.epilogue import quantising_store, step_view
 from gemmgen.backends.names import C_TYPES, PAIR_TYPES, place_name
 from gemmgen.backends.prologue_view import even_splits, prologue_view, slice_place
+from gemmgen.backends.reductions import epilogue_on_block, reductions_view
 from gemmgen.backends.sm100_view import scales, sm100_view
 from gemmgen.backends.sm120_view import scale_words, sm120_view
 from gemmgen.ir import (
@@ -25,6 +26,7 @@ from gemmgen.ir import (
     Plan,
     RingPlan,
     UmmaPlan,
+    is_counter,
 )
 
 MMA_CALLS = {"e4m3": "f32_e4m3_e4m3", "bf16": "f32_bf16_bf16<A::TRANSPOSE, B::TRANSPOSE>"}
@@ -59,6 +61,8 @@ def _common(plan: Plan) -> dict[str, Any]:
         "clustered": plan.cluster.size > 1,
         "params": [_param_line(param, plan.outputs) for param in plan.params],
         "places": {entry.name: [_place(plan, entry, part) for part in entry.parts] for entry in plan.rings},
+        "reduced": reductions_view(plan),
+        "epilogue_on_block": epilogue_on_block(plan),
         "steps": [step_view(step) for step in plan.epilogue],
         "pair_type": PAIR_TYPES[DType.F32 if plan.store.scales else plan.store.dtype],
         **prologue_view(plan),
@@ -101,7 +105,7 @@ def _param_line(param: Param, outputs: tuple[str, ...]) -> str:
         const = "" if param.operand in outputs else "const "
         return f"{const}{C_TYPES[param.dtype]}* {param.name};"
     if param.kind == "workspace":
-        return {"partials": "float* partials;", "arrivals": "u32* arrivals;"}[param.name]
+        return f"{'u32' if is_counter(param.name) else 'float'}* {param.name};"
     if param.kind == "stride":
         return f"u64 {param.name};"
     if param.kind == "scalar":

@@ -20,6 +20,7 @@ from gemmgen.backends.common import (
     store_map,
 )
 from gemmgen.backends.placement import BARRIER_BYTES, Footprint, align, place_rings, place_roles
+from gemmgen.backends.reductions import reduction_workspaces
 from gemmgen.backends.sm100_product import LANES, SCALES_PER_WORD, column_axis, multiplier, product, smem_bits
 from gemmgen.ir import (
     DType,
@@ -73,7 +74,7 @@ def lower(spec: KernelSpec) -> Plan:
     rings, shared_bytes = place_rings(spec, footprints, extra=BARRIER_BYTES)
     rings, used = _place_scales(rings)
     mma = mma.replace(tmem_columns=_allocation(spec, used), tmem_address=shared_bytes - BARRIER_BYTES)
-    maps = _tensor_maps(spec, rings, mma, store)
+    maps, workspaces = _tensor_maps(spec, rings, mma, store), reduction_workspaces(spec, mma)
     return Plan(
         name=spec.name,
         arch=spec.arch,
@@ -91,8 +92,9 @@ def lower(spec: KernelSpec) -> Plan:
         schedule=spec.schedule,
         programmatic_launch=spec.programmatic_launch,
         tensor_maps=maps,
-        params=params(spec, maps),
+        params=params(spec, maps, workspaces),
         operands=spec.operands,
+        workspaces=workspaces,
     )
 
 

@@ -19,6 +19,7 @@ from gemmgen.backends.common import (
     store_map,
 )
 from gemmgen.backends.placement import TMA_ALIGNMENT, Footprint, align, place_rings, place_roles
+from gemmgen.backends.reductions import reduction_workspaces
 from gemmgen.backends.sm120_product import (
     ATOM_ELEMENTS,
     BLOCK_COLUMNS,
@@ -69,7 +70,7 @@ def lower(spec: KernelSpec) -> Plan:
     mma = product(spec)
     store = _output_path(spec, mma)
     rings, shared_bytes = place_rings(spec, [_mainloop_ring(spec, roles, mma), *_staging_ring(store, mma)])
-    maps = _tensor_maps(spec, rings, mma, store)
+    maps, workspaces = _tensor_maps(spec, rings, mma, store), reduction_workspaces(spec, mma)
     return Plan(
         name=spec.name,
         arch=spec.arch,
@@ -87,8 +88,9 @@ def lower(spec: KernelSpec) -> Plan:
         schedule=spec.schedule,
         programmatic_launch=spec.programmatic_launch,
         tensor_maps=maps,
-        params=params(spec, maps),
+        params=params(spec, maps, workspaces),
         operands=spec.operands,
+        workspaces=workspaces,
     )
 
 

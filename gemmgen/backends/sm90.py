@@ -21,6 +21,7 @@ from gemmgen.backends.common import (
 )
 from gemmgen.backends.limits import LIMITS
 from gemmgen.backends.placement import Footprint, align, place_rings, place_roles
+from gemmgen.backends.reductions import reduction_workspaces
 from gemmgen.ir import (
     BlockScale,
     Cast,
@@ -62,7 +63,7 @@ def lower(spec: KernelSpec) -> Plan:
     mma = _matrix_instruction(spec, roles)
     store = _output_path(spec)
     rings, shared_bytes = place_rings(spec, [_mainloop_ring(spec, roles, mma), *_staging_ring(spec, store, roles)])
-    maps = _tensor_maps(spec, rings, store)
+    maps, workspaces = _tensor_maps(spec, rings, store), reduction_workspaces(spec, mma)
     return Plan(
         name=spec.name,
         arch=spec.arch,
@@ -80,9 +81,10 @@ def lower(spec: KernelSpec) -> Plan:
         schedule=spec.schedule,
         programmatic_launch=spec.programmatic_launch,
         tensor_maps=maps,
-        params=params(spec, maps),
+        params=params(spec, maps, workspaces),
         operands=spec.operands,
         prologue=spec.prologue,
+        workspaces=workspaces,
     )
 
 

@@ -13,7 +13,7 @@ def table(plan: Plan) -> str:
     for ring in plan.rings:
         lines += _ring_lines(plan, ring)
     lines += [_role_line(role) for role in plan.roles]
-    lines += [_mma_line(plan), *_prologue_lines(plan), _epilogue_line(plan), _grid_line(plan)]
+    lines += [_mma_line(plan), *_prologue_lines(plan), _epilogue_line(plan), *_workspace_lines(plan), _grid_line(plan)]
     return "\n".join(lines) + "\n"
 
 
@@ -76,6 +76,13 @@ def _prologue_lines(plan: Plan) -> list[str]:
 
 def _epilogue_line(plan: Plan) -> str:
     return "  epilogue   " + " -> ".join(entry.step.kind for entry in plan.epilogue) + f"   {_store(plan)}"
+
+
+def _workspace_lines(plan: Plan) -> list[str]:
+    """Memory that a launch gets beside its operands."""
+    counted = {("m", "n"): " a tile", ("m",): " a row of tiles", ("n",): " a column of tiles", (): ""}
+    shares = (f"{each.elements * 4} B of {each.name}{counted[each.per]}" for each in plan.workspaces)
+    return [f"  workspace  {', '.join(shares)}"] if plan.workspaces else []
 
 
 def _grid_line(plan: Plan) -> str:

@@ -22,6 +22,7 @@ from gemmgen.ir import (
     KernelSpec,
     Operand,
     Quantise,
+    Reduce,
     Residual,
     Scale,
     Step,
@@ -54,7 +55,10 @@ def judged(spec: KernelSpec) -> tuple[str, ...]:
 
 
 def reference(spec: KernelSpec, operands: Operands, output: str | None = None) -> torch.Tensor:
-    """An output, the stored one by default, in float64 on the dequantised inputs, before it is rounded to its type."""
+    """An output, the stored one by default, in float64 on the dequantised inputs, before it is rounded to its type.
+
+    Of a reduction, the numbers that it reduces.
+    """
     a, b = (_numbers(operands[each.name], each) for each in factors_of(spec))
     if pairs := scaled_pairs(spec):
         a, b = (
@@ -69,6 +73,8 @@ def reference(spec: KernelSpec, operands: Operands, output: str | None = None) -
         result = _after(step, result, reads)
         if isinstance(step, Keep) and step.to == output:
             return _saturated(result, spec.operand(step.to).dtype)
+        if isinstance(step, Reduce) and step.to == output:
+            return result
     return result
 
 
@@ -136,6 +142,22 @@ def tolerance(spec: KernelSpec, output: str | None = None) -> float:
 
 ROUNDING = {DType.BF16: 2**-8, DType.F16: 2**-11, DType.E5M2: 2**-3, DType.E4M3: 2**-4, DType.E2M1: 2**-2}
 """The relative error of rounding to a type, of what lies in its range, by itself or with the scale of its block."""
+
+
+def reduction_errors(spec: KernelSpec, operands: Operands) -> dict[str, Errors]:
+    """How far each reduction among the outputs is off, relative to what it would be of magnitudes."""
+    found = {}
+    for step in spec.epilogue:
+        if isinstance(step, Reduce):
+            result, x = operands[step.to], reference(spec, operands, step.to)
+            assert isinstance(result, torch.Tensor)
+            x = x.square() if step.function == "sum_of_squares" else x
+            along = {"m": [0], "n": [1], "mn": [0, 1]}[step.along]
+            size = x.abs().amax(along) if step.function == "amax" else x.abs().sum(along)
+            error = (result.double() - (size if step.function == "amax" else x.sum(along))).abs()
+            worst = float((error / size.clamp_min(1e-30)).max())
+            found[step.to] = Errors(worst, worst)
+    return found
 
 
 def numbers_of(spec: KernelSpec, outputs: Operands, output: str | None = None) -> torch.Tensor:

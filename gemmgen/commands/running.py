@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from gemmgen.commands.inputs import Operands, random_operands
-from gemmgen.commands.reference import Errors, compare, judged, numbers_of, reference, tolerance
+from gemmgen.commands.reference import Errors, compare, judged, numbers_of, reduction_errors, reference, tolerance
 from gemmgen.commands.relayout import expected_memory, memory_of, random_layout_operands
 from gemmgen.commands.targets import Sizes
 from gemmgen.ir import AnySpec, LayoutSpec
@@ -75,10 +75,13 @@ def execute(spec: AnySpec, sizes: Sizes, device: torch.device, schedule: str, se
     started = time.perf_counter()
     outputs, warnings = _call(spec, operands, device, schedule, seed)
     seconds = time.perf_counter() - started
-    found = {name: numbers_of(spec, {**operands, **outputs}, name) for name in expected}
-    errors = {name: compare(found[name], expected[name]) for name in expected}
+    operands = {**operands, **outputs}
+    found = {name: numbers_of(spec, operands, name) for name in expected}
+    reductions = reduction_errors(spec, operands)
+    errors = {name: compare(found[name], expected[name]) for name in expected} | reductions
     wrong = [name for name in errors if not errors[name].worst_tile <= tolerance(spec, name)]
-    return Outcome(tuple(found.values()), errors[(*wrong, spec.output.name)[0]], seconds, bool(wrong), warnings)
+    results = (*found.values(), *(outputs[name] for name in reductions))
+    return Outcome(results, errors[(*wrong, spec.output.name)[0]], seconds, bool(wrong), warnings)
 
 
 def _execute_layout(spec: LayoutSpec, sizes: Sizes, device: torch.device, schedule: str, seed: int) -> Outcome:

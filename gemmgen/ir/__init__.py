@@ -17,6 +17,8 @@ from gemmgen.ir.plan import (
     StorePlan,
     TensorMapPlan,
     UmmaPlan,
+    Workspace,
+    is_counter,
 )
 from gemmgen.ir.roles import (
     BlockScale,
@@ -41,6 +43,7 @@ from gemmgen.ir.steps import (
     Keep,
     PrologueStep,
     Quantise,
+    Reduce,
     Residual,
     Scale,
     Step,
@@ -79,6 +82,7 @@ __all__ = [
     "Plan",
     "PrologueStep",
     "Quantise",
+    "Reduce",
     "Residual",
     "Ring",
     "RingPlan",
@@ -99,5 +103,7 @@ __all__ = [
     "TransposeScales",
     "UmmaPlan",
     "Wgmma",
+    "Workspace",
+    "is_counter",
     "split_axis",
 ]

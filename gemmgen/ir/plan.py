@@ -230,11 +230,6 @@ class StorePlan(Node):
     scales: Name | None = None
     block: int = 0
 
-    @property
-    def outputs(self) -> tuple[Name, ...]:
-        """Operands that are written."""
-        return (self.operand,) if self.scales is None else (self.operand, self.scales)
-
 
 class Param(Node):
     """One field of the kernel's parameter struct, in order."""
@@ -245,6 +240,27 @@ class Param(Node):
     dtype: DType | None = None
     axis: str | None = None
     """What a stride steps along."""
+
+
+class Workspace(Node):
+    """Memory of one launch beside its operands: for every tile so many elements of 4 bytes, fp32 numbers or counters.
+
+    ``per`` names the axes along which tiles are counted, whole clusters of them; without any there is one share.
+    """
+
+    name: Name
+    elements: int
+    per: tuple[Literal["m", "n"], ...]
+
+    @property
+    def counts(self) -> bool:
+        """Whether it holds counters, which are 0 before a launch and after it."""
+        return is_counter(self.name)
+
+
+def is_counter(workspace: str) -> bool:
+    """Names of counters end so."""
+    return workspace.endswith("arrivals")
 
 
 class Plan(Node):
@@ -269,6 +285,7 @@ class Plan(Node):
     params: tuple[Param, ...]
     operands: tuple[Operand, ...]
     prologue: tuple[PrologueStep, ...] = ()
+    workspaces: tuple[Workspace, ...] = ()
 
     def operand(self, name: str) -> Operand:
         """The operand of that name."""
@@ -284,9 +301,9 @@ class Plan(Node):
 
     @property
     def outputs(self) -> tuple[Name, ...]:
-        """Operands that the kernel writes, those of the store first."""
-        steps = (*(entry.step for entry in self.epilogue[:-1]), *self.prologue)
-        return (*self.store.outputs, *(name for step in steps for name in step.outputs))
+        """Operands that the kernel writes."""
+        steps = (*(entry.step for entry in self.epilogue), *self.prologue)
+        return tuple(name for step in steps for name in step.outputs)
 
     @property
     def mainloop(self) -> RingPlan:

@@ -13,7 +13,7 @@ from gemmgen.ir.operand import Operand
 from gemmgen.ir.prologue import prologue_fits, slices_fit
 from gemmgen.ir.roles import FetchTiles, Multiplier, Ring, Role, TmaLoad, TransposeScales
 from gemmgen.ir.schedule import Cluster, LaunchControl, Persistent, Schedule, SplitK, Tile
-from gemmgen.ir.steps import Apply, Bias, Cast, Keep, PrologueStep, Quantise, Residual, Scale, Step, Store
+from gemmgen.ir.steps import Apply, Bias, Cast, Keep, PrologueStep, Quantise, Reduce, Residual, Scale, Step, Store
 
 QUANTISED: dict[tuple[DType, DType], int] = {
     (DType.E4M3, DType.UE8M0): 32,
@@ -247,6 +247,8 @@ def _step_operands_fit(spec: KernelSpec, step: Step, where: str) -> None:
             raise ValueError(f"{where}: residual {step.matrix!r} must have box ('m', 'n')")
         if step.beta is not None and spec.operand(step.beta).box:
             raise ValueError(f"{where}: beta {step.beta!r} must be a scalar, an operand with an empty box")
+    if isinstance(step, Reduce):
+        _reduction_fits(spec.operand(step.to), step, where)
     if isinstance(step, Quantise):
         _quantising_fits(spec, step, where)
     if isinstance(step, Keep):
@@ -268,6 +270,15 @@ def _keeping_fits(spec: KernelSpec, step: Keep, where: str) -> None:
         raise ValueError(f"{where}: keep to {step.to!r} needs box ('m', 'n') with n contiguous")
     if operand.dtype not in ELEMENTS:
         raise ValueError(f"{where}: {step.to!r} holds {operand.dtype}; keep rounds to {', '.join(ELEMENTS)}")
+
+
+def _reduction_fits(to: Operand, step: Reduce, where: str) -> None:
+    if to.box != step.box:
+        raise ValueError(f"{where}: reduce along {step.along} to {to.name!r} with box {to.box}; it needs {step.box}")
+    if to.is_scalar:
+        raise ValueError(f"{where}: reduce to {to.name!r}, which is passed by value; set on_device=True")
+    if to.dtype != DType.F32:
+        raise ValueError(f"{where}: reduce to {to.name!r}, which holds {to.dtype}; reductions are f32")
 
 
 def _quantising_fits(spec: KernelSpec, step: Quantise, where: str) -> None:

@@ -128,6 +128,38 @@ class Keep(_Link):
         return (self.to,)
 
 
+class Reduce(_Link):
+    """Reduce the value along columns, rows or both to an operand of f32; the chain goes on with the value unchanged.
+
+    ``along`` is the axis that goes: ``"n"`` leaves one number a row, ``"m"`` one a column, ``"mn"`` one of the whole
+    matrix. ``amax`` is the largest magnitude, NaN if any value is NaN. Sums are added in an order that the tile fixes,
+    so repeats agree bit for bit: within a thread, across the lanes of its warp, across warps from the first tile to
+    the last; for ``"mn"`` then across rows, lane by lane and group by group. A reduction of nothing is 0.
+    """
+
+    kind: Literal["reduce"] = "reduce"
+    function: Literal["sum", "sum_of_squares", "amax"]
+    along: Literal["n", "m", "mn"]
+    to: Name
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return (self.to,)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (self.to,)
+
+    @property
+    def box(self) -> tuple[str, ...]:
+        """What the operand covers."""
+        return tuple(axis for axis in ("m", "n") if axis not in self.along)
+
+
 class Cast(_Link):
     """Round to an element type, to nearest even.
 
@@ -209,7 +241,7 @@ class SumOfSquares(_Link):
 
 
 Step = Annotated[
-    Scale | Bias | Residual | Activation | Apply | Keep | Cast | Quantise | Store, Field(discriminator="kind")
+    Scale | Bias | Residual | Activation | Apply | Keep | Reduce | Cast | Quantise | Store, Field(discriminator="kind")
 ]
 PrologueStep = Annotated[SumOfSquares | Cast, Field(discriminator="kind")]
 """What may be done to A's values on their way to the tensor core."""

@@ -74,6 +74,7 @@ class Dispatcher:
         sizes = self.check(slots)
         tensors = self._named(slots)
         if slots[self._at].numel() == 0:
+            self._reduce_nothing(tensors)
             return
         self._check_overlap(tensors)
         if slots[self._at].is_cuda:
@@ -125,6 +126,11 @@ class Dispatcher:
 
     def _named(self, slots: Slots) -> dict[str, torch.Tensor]:
         return dict(zip(self.names, slots, strict=True))
+
+    def _reduce_nothing(self, tensors: Tensors) -> None:
+        """What a matrix without elements leaves of its other outputs: sums and largest magnitudes of nothing."""
+        for name in self.outputs[1:]:
+            tensors[name].zero_()
 
     def _check_overlap(self, tensors: Tensors) -> None:
         """Outputs that share memory with inputs or with each other are refused."""

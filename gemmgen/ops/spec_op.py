@@ -132,7 +132,7 @@ def _size(operands: Sequence[Operand], inputs: Slots, axis: str) -> tuple[str, i
 def _empty(operand: Operand, sizes: Mapping[str, int], device: torch.device) -> torch.Tensor:
     """Memory for an output; columns that are contiguous along m start 16 bytes apart, as a product reads scales."""
     shape, dtype = expected_shape(operand, sizes), TORCH_DTYPES[operand.dtype]
-    if operand.inner == operand.box[-1]:
+    if not operand.box or operand.inner == operand.box[-1]:
         return torch.empty(shape, dtype=dtype, device=device)
     step = 16 // torch.empty(0, dtype=dtype).element_size()
     return torch.empty_strided(shape, (1, -(-shape[0] // step) * step), dtype=dtype, device=device)

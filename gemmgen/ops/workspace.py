@@ -1,4 +1,4 @@
-"""Memory that a launch needs beside its operands: sums of CTAs that share a tile, and counters of who has come.
+"""Memory that a launch needs beside its operands: partial sums of warps that meet, and counters of who has come.
 
 Allocated anew for every launch, on the stream it runs on, so that calls on several streams, from several threads and
 in captured graphs never share any: torch's allocator knows when it may be used again. The price is a memset a launch.
@@ -10,15 +10,14 @@ from collections.abc import Mapping
 
 import torch
 
-COUNTERS = ("arrivals",)
-"""What a kernel must find at 0."""
+from gemmgen.ir import is_counter
 
 
 def allocate(sizes: Mapping[str, int], device: torch.device) -> dict[str, torch.Tensor]:
     """Bytes by name; keep them until the launch is on its stream."""
-    return {name: _room(name, size, device) for name, size in sizes.items()}
-
-
-def _room(name: str, size: int, device: torch.device) -> torch.Tensor:
-    make = torch.zeros if name in COUNTERS else torch.empty
-    return make(size, dtype=torch.uint8, device=device)
+    counters = [size for name, size in sizes.items() if is_counter(name)]
+    zeros = iter(torch.zeros(sum(counters), dtype=torch.uint8, device=device).split(counters))
+    return {
+        name: next(zeros) if is_counter(name) else torch.empty(size, dtype=torch.uint8, device=device)
+        for name, size in sizes.items()
+    }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Protocol
 
 from gemmgen.ir import AnyPlan, LayoutPlan, Operand, Param, Plan, TensorMapPlan, split_axis
@@ -79,13 +80,17 @@ def grid_size(plan: AnyPlan, sizes: Mapping[str, int], sms: int) -> int:
     """CTAs to launch: every tile its own, or as many as are resident at once; whole clusters either way."""
     if isinstance(plan, LayoutPlan):
         return _checked(-(-sizes["m"] // plan.tile_m) * -(-sizes["k"] // plan.tile_k), "m", "k", sizes)
-    cluster = plan.cluster
-    rows = -(-sizes["m"] // (plan.tile.m * cluster.m))
-    cols = -(-sizes["n"] // (plan.tile.n * cluster.n))
-    units = _checked(rows * cols * (plan.splits or sizes["s"]), "m", "n", sizes)
+    size = plan.cluster.size
+    units = _checked(prod(_units(plan, sizes).values()) * (plan.splits or sizes["s"]), "m", "n", sizes)
     if plan.schedule.kind in ("persistent", "split_k"):
-        units = min(units, max(1, sms * plan.ctas_per_sm // cluster.size))
-    return units * cluster.size
+        units = min(units, max(1, sms * plan.ctas_per_sm // size))
+    return units * size
+
+
+def _units(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Clusters of tiles along either axis; the last ones may stick out."""
+    tile, cluster = plan.tile, plan.cluster
+    return {"m": -(-sizes["m"] // (tile.m * cluster.m)), "n": -(-sizes["n"] // (tile.n * cluster.n))}
 
 
 def with_splits(plan: AnyPlan, sizes: Mapping[str, int], sms: int) -> Mapping[str, int]:
@@ -105,15 +110,21 @@ def _checked(tiles: int, rows: str, cols: str, sizes: Mapping[str, int]) -> int:
 
 
 def workspace_bytes(plan: AnyPlan, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Bytes of each workspace of a launch: sums of CTAs that share a tile, and counters, all 0 before it and after."""
-    if isinstance(plan, LayoutPlan) or plan.sliced or (plan.splits or sizes["s"]) == 1:
+    """Bytes of each workspace of a launch: what warps share on the way to a sum, and counters of who has come."""
+    if isinstance(plan, LayoutPlan):
         return {}
-    tiles = -(-sizes["m"] // plan.tile.m) * -(-sizes["n"] // plan.tile.n)
-    warps = tiles * plan.storing.warps
-    return {
-        "partials": warps * (plan.splits or sizes["s"]) * plan.sums * LANES * 4,
-        "arrivals": warps * 4,
-    }
+    tiles = {axis: units * getattr(plan.cluster, axis) for axis, units in _units(plan, sizes).items()}
+    reductions = {each.name: each.elements * prod(tiles[axis] for axis in each.per) * 4 for each in plan.workspaces}
+    return {**_split_bytes(plan, sizes), **reductions}
+
+
+def _split_bytes(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Sums of CTAs that share a tile, and counters, all 0 before the launch and after."""
+    splits = plan.splits or sizes["s"]
+    if plan.sliced or splits == 1:
+        return {}
+    warps = -(-sizes["m"] // plan.tile.m) * -(-sizes["n"] // plan.tile.n) * plan.storing.warps
+    return {"partials": warps * splits * plan.sums * LANES * 4, "arrivals": warps * 4}
 
 
 def pack(plan: AnyPlan, problem: Problem, encode: Encoder) -> bytes:

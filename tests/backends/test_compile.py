@@ -13,7 +13,7 @@ import pytest
 
 from gemmgen import catalog
 from gemmgen.backends import emit, lower
-from gemmgen.ir import Activation, Apply, Bias, DType, Keep, KernelSpec, OneTile, Operand, Residual, Scale
+from gemmgen.ir import Activation, Apply, Bias, DType, Keep, KernelSpec, OneTile, Operand, Reduce, Residual, Scale
 from gemmgen.runtime.nvrtc import compile_cubin
 
 NAMES = (
@@ -49,6 +49,10 @@ VECTORS = (
     Operand(name="gate", dtype=DType.BF16, box=("m", "n")),
     Operand(name="pre", dtype=DType.F16, box=("m", "n")),
 )
+REDUCED = (
+    Operand(name="sums", dtype=DType.F32, box=("m",)),
+    Operand(name="largest", dtype=DType.F32, box=(), on_device=True),
+)
 VARIANTS: dict[str, Callable[[], KernelSpec]] = {
     "fp8_gemm_nt, programmatic launch": lambda: catalog.fp8_gemm_nt(SMALL, programmatic_launch=True),
     **{
@@ -68,6 +72,17 @@ VARIANTS: dict[str, Callable[[], KernelSpec]] = {
             Activation(function="gelu_tanh"),
             Scale(by="gate"),
             Apply(expression="silu(acc) * gain"),
+            *BF16.epilogue,
+        ),
+    ),
+    "reductions": lambda: BF16.replace(
+        name="reductions",
+        operands=(*BF16.operands, VECTORS[2], *REDUCED),
+        epilogue=(
+            Bias(vector="bias"),
+            Reduce(function="sum_of_squares", along="n", to="sums"),
+            Activation(function="gelu"),
+            Reduce(function="amax", along="mn", to="largest"),
             *BF16.epilogue,
         ),
     ),

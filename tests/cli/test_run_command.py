@@ -12,7 +12,7 @@ import torch
 from gemmgen import catalog
 from gemmgen.commands import checking, inputs, reference, running
 from gemmgen.commands.targets import Sizes
-from gemmgen.ir import Activation, DType, Keep, Operand
+from gemmgen.ir import Activation, DType, Keep, Operand, Reduce
 from gemmgen.ops import kernels
 
 NAME = "sm90_fp8_gemm_nt_bf16_64x32"
@@ -185,3 +185,16 @@ def test_every_output_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     for old, new in (("keep(x0", "keep(gemmgen::add(x0, x0)"), ("squared_relu(acc)", "relu(acc)")):
         with planted(monkeypatch, old, new):
             assert running.execute(spec, sizes, cpu, "random", seed=1).wrong
+
+
+def test_reductions_are_judged_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a kernel that stores the right matrix and the wrong largest magnitudes."""
+    base, cpu, sizes = catalog.specs()["sm90_bf16_gemm_nt_bf16_64x32"], torch.device("cpu"), Sizes(70, 40, 72)
+    largest = Operand(name="largest", dtype=DType.F32, box=("m",))
+    epilogue = (Reduce(function="amax", along="n", to="largest"), *base.epilogue)
+    spec = base.replace(name="reducing", operands=(*base.operands, largest), epilogue=epilogue)
+    right = running.execute(spec, sizes, cpu, "random", 1)
+    with planted(monkeypatch, "gemmgen::Amax", "gemmgen::Sum"):
+        wrong = running.execute(spec, sizes, cpu, "random", 1)
+    assert not right.wrong and torch.equal(right.results[1].bfloat16(), right.results[0].abs().amax(1))
+    assert wrong.wrong and torch.equal(wrong.results[0], right.results[0]) and wrong.errors.worst_tile > 0.1

@@ -17,6 +17,7 @@ from gemmgen.ir import (
     OneTile,
     Operand,
     Persistent,
+    Reduce,
     Residual,
     Ring,
     Role,
@@ -42,6 +43,11 @@ STEPS = {
         Apply(expression="silu(acc) * gain"),
     ),
     "keep": (Operand(name="pre", dtype=DType.F16, box=("m", "n")), Keep(to="pre")),
+    "sums": (Operand(name="sums", dtype=DType.F32, box=("m",)), Reduce(function="sum", along="n", to="sums")),
+    "largest": (
+        Operand(name="largest", dtype=DType.F32, box=(), on_device=True),
+        Reduce(function="amax", along="mn", to="largest"),
+    ),
     "residual": (Operand(name="c", dtype=DType.BF16, box=("m", "n")), Residual(matrix="c")),
 }
 

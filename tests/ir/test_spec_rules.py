@@ -22,6 +22,7 @@ from gemmgen.ir import (
     Operand,
     Persistent,
     Quantise,
+    Reduce,
     Residual,
     Ring,
     Role,
@@ -55,6 +56,15 @@ def quantised(scales: Operand, *extra: Operand, **changes: Any) -> dict[str, Any
     """An e4m3 output with these scales."""
     operands_ = operands(scales, *extra, d={"dtype": DType.E4M3})
     return {"operands": operands_, "epilogue": (Quantise(to="d", scales="d_sf"),), **changes}
+
+
+SUMS = Reduce(function="sum", along="n", to="sums")
+
+
+def reducing(along: str, **fields: Any) -> dict[str, Any]:
+    """A sum to ``sums``, of which these fields are set."""
+    sums = Operand(name="sums", **{"dtype": DType.F32, "box": ("m",), **fields})
+    return {"operands": operands(sums), "epilogue": (SUMS.replace(along=along), CAST, STORE)}
 
 
 STORE = SPEC.epilogue[-1]
@@ -183,6 +193,27 @@ RULES: dict[str, tuple[dict[str, Any], str]] = {
     "a vector of scale bytes": (
         {"operands": operands(BIAS.replace(dtype=DType.UE8M0)), "epilogue": (Bias(vector="bias"), *SPEC.epilogue)},
         "epilogue[0]: bias reads 'bias', which holds ue8m0; an epilogue knows f32, bf16, f16, e4m3, e5m2",
+    ),
+    "sums of rows to a vector along n": (
+        reducing("n", box=("n",)),
+        "reduce along n to 'sums' with box ('n',); it needs ('m',)",
+    ),
+    "a sum of everything by value": (
+        reducing("mn", box=()),
+        "reduce to 'sums', which is passed by value; set on_device=True",
+    ),
+    "sums in bf16": (reducing("n", dtype=DType.BF16), "reduce to 'sums', which holds bf16; reductions are f32"),
+    "a sum of rounded numbers": (
+        {**reducing("n"), "epilogue": (CAST, SUMS, STORE)},
+        "reduce comes after a cast; only a store may follow it",
+    ),
+    "two reductions to one operand": (
+        {**reducing("n"), "epilogue": (SUMS, SUMS.replace(function="amax"), CAST, STORE)},
+        "epilogue[1]: 'sums' is written twice; add an operand",
+    ),
+    "a sum that a step reads": (
+        {**reducing("n"), "epilogue": (SUMS, Scale(by="sums"), CAST, STORE)},
+        "epilogue[1]: scale reads 'sums', which the chain writes; add an operand to read",
     ),
     "quantising after a cast": (
         {**quantised(SCALES), "epilogue": (CAST, Quantise(to="d", scales="d_sf"))},

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import reduced
 import reference
 import torch
 
 import gemmgen
 from gemmgen.catalog import dense, dense_sm100, dense_sm120
-from gemmgen.ir import Activation, Apply, Bias, Cast, DType, Keep, KernelSpec, Operand, Residual, Scale, Step
+from gemmgen.ir import Activation, Apply, Bias, Cast, DType, Keep, KernelSpec, Operand, Reduce, Residual, Scale, Step
 
 BASES: dict[str, Callable[[DType], KernelSpec]] = {
     "sm90": lambda d: dense.bf16_gemm("nt", dense.Shape(64, 32, groups=1), d),
@@ -72,6 +73,12 @@ def apply(index: int, expression: str, *alongs: str) -> Link:
     return Link(Apply(expression=text), tuple(operands))
 
 
+def reduction(index: int, function: str, along: str, to: str = "") -> Link:
+    box = {"n": BOXES["m"], "m": BOXES["n"], "mn": ()}[along]
+    operand = Operand(name=to or f"reduced{index}", dtype=DType.F32, box=box, on_device=not box)
+    return Link(Reduce(function=function, along=along, to=operand.name), (operand,))
+
+
 def chained(arch: str, output: DType, links: list[Link]) -> KernelSpec:
     """The architecture's small kernel with these links before its cast."""
     base = BASES[arch](output)
@@ -117,21 +124,25 @@ def run_and_check(spec: KernelSpec, sizes: dict[str, int], seed: int, schedule: 
         gemmgen.op(spec)(**tensors, **scalars, **{name: room.output for name, room in rooms.items()})
     for name, meaning in {spec.output.name: spec, **reference.kept(spec)}.items():
         reference.check(rooms[name].output, meaning, tensors, scalars)
-        rooms[name].check_untouched()
+    reduced.check_reductions({name: room.output for name, room in rooms.items()}, spec, tensors, scalars)
+    for room in rooms.values():
+        room.check_untouched()
 
 
 class Room:
-    """An output in the middle of memory full of NaN: rows above and below, columns to the right."""
+    """An output amid memory full of NaN, a vector as one row: rows above and below, columns to the right."""
 
     def __init__(self, operand: Operand, sizes: dict[str, int]) -> None:
-        rows, columns = (sizes[axis] for axis in operand.box)
-        pitch = -(-columns // 16) * 16 + 16
+        shape = [sizes[axis] for axis in operand.box]
+        rows, self.columns = [1, 1, *shape][-2:]
+        pitch = -(-self.columns // 16) * 16 + 16
         self.name = operand.name
         self.whole = torch.full((rows + 2, pitch), torch.nan).to(TORCH[operand.dtype])
-        self.output = self.whole[1:-1, :columns]
+        self.output = self.whole[1:-1, : self.columns]
+        while self.output.dim() > len(shape):
+            self.output = self.output[0]
 
     def check_untouched(self) -> None:
         """Every number beside the output is still NaN."""
-        columns = self.output.shape[1]
-        for beside in (self.whole[0], self.whole[-1], self.whole[:, columns:]):
+        for beside in (self.whole[0], self.whole[-1], self.whole[:, self.columns :]):
             assert beside.float().isnan().all(), f"{self.name}: written beside the output"

@@ -12,6 +12,7 @@ from gemmgen.ir import DType
 ALONG = st.sampled_from(["m", "n"])
 DTYPES = st.sampled_from([DType.BF16, DType.F16, DType.F32])
 OUTPUTS = st.sampled_from([DType.BF16, DType.F16, DType.F32, DType.E4M3, DType.E5M2])
+FUNCTIONS = st.sampled_from(["sum", "sum_of_squares", "amax"])
 EXPRESSIONS = [
     ("silu(acc + {x}) * {y}", ("n", "matrix")),
     ("where(acc > {x}, acc, {y} * acc)", ("scalar", "n")),
@@ -32,6 +33,7 @@ def links(index: int) -> st.SearchStrategy[chains.Link]:
         st.builds(chains.residual, st.just(index), DTYPES, st.booleans()),
         st.builds(chains.activation, st.sampled_from(["relu", "squared_relu", "gelu", "gelu_tanh", "silu"])),
         st.builds(chains.keep, st.just(index), OUTPUTS),
+        st.builds(chains.reduction, st.just(index), FUNCTIONS, st.sampled_from(["n", "mn"])),
         st.sampled_from(EXPRESSIONS).map(lambda pair: chains.apply(index, pair[0], *pair[1])),
     )
 

@@ -47,6 +47,16 @@ DEVICE float widen(f16 x) { return ptx::to_float(x); }
 DEVICE float widen(e4m3 x) { return ptx::from_e4m3(x.bits); }
 DEVICE float widen(e5m2 x) { return ptx::from_e5m2(x.bits); }
 
+// What an epilogue makes of columns n and n + 1 of row m. One that reduces is told which of the thread's rows and which of
+// its pairs of columns in the block these are.
+template <class F>
+DEVICE auto finished(const F& epilogue, float2 x, u32 m, u32 n, u32 row, u32 pair) {
+  if constexpr (requires { epilogue(x, m, n, row, pair); })
+    return epilogue(x, m, n, row, pair);
+  else
+    return epilogue(x, m, n);
+}
+
 // Element `at`, or 0 past the end.
 template <class T>
 DEVICE float load(const T* from, u64 at, u64 end) {

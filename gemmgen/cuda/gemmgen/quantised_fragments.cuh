@@ -43,12 +43,13 @@ DEVICE void quantise_fragments(u32 (&codes)[GROUPS], const float2 (&x)[GROUPS], 
 }
 
 // The epilogue's values of GROUPS groups of eight columns of one row, whose sums are every fourth pair from `acc`. What
-// lies past the edge is 0 and counts in no block.
+// lies past the edge is 0 and counts in no block. `h` and `pair` count the thread's rows and pairs of columns before these.
 template <u32 GROUPS, class F>
-DEVICE void values_of_fragments(float2 (&x)[GROUPS], const float* acc, u32 row, u32 n, u32 cols, const F& epilogue) {
+DEVICE void values_of_fragments(float2 (&x)[GROUPS], const float* acc, u32 row, u32 n, u32 cols, u32 h, u32 pair,
+                                const F& epilogue) {
 #pragma unroll
   for (u32 j = 0; j < GROUPS; ++j)
-    x[j] = epilogue(make_float2(acc[4 * j], acc[4 * j + 1]), row, n + 8 * j + fragment_col());
+    x[j] = finished(epilogue, make_float2(acc[4 * j], acc[4 * j + 1]), row, n + 8 * j + fragment_col(), h, pair + j);
   if (n + 8 * GROUPS <= cols) return;
 #pragma unroll
   for (u32 j = 0; j < GROUPS; ++j) {
@@ -98,7 +99,7 @@ class StagedQuantisedFragments {
         const u32 row = ptx::lane_index() / 4 + 8 * h;
         float2 x[COLS / 8];
         u32 codes[COLS / 8];
-        values_of_fragments(x, acc + col / 2 + 2 * h, m + row, n + col, cols, epilogue);
+        values_of_fragments(x, acc + col / 2 + 2 * h, m + row, n + col, cols, h, col / 8, epilogue);
         quantise_fragments<Rule>(codes, x, scales_, m + row, n + col, rows, cols);
         write(to, row, codes);
       }
@@ -149,7 +150,7 @@ class DirectQuantisedFragments {
         const u32 row = m + ptx::lane_index() / 4 + 8 * h;
         float2 x[GROUPS];
         u32 codes[GROUPS];
-        values_of_fragments(x, acc + col / 2 + 2 * h, row, n + col, cols, epilogue);
+        values_of_fragments(x, acc + col / 2 + 2 * h, row, n + col, cols, h, col / 8, epilogue);
         quantise_fragments<Rule>(codes, x, scales_, row, n + col, rows, cols);
 #pragma unroll
         for (u32 j = 0; j < GROUPS; ++j) {

@@ -24,7 +24,7 @@ DEVICE void quantise_row(u32 (&words)[COLS * Rule::BITS / 32], const float (&acc
 #pragma unroll
     for (u32 i = 0; i < Rule::BLOCK / 2; ++i) {
       const u32 col = n + first + 2 * i;
-      x[i] = epilogue(make_float2(acc[first + 2 * i], acc[first + 2 * i + 1]), row, col);
+      x[i] = finished(epilogue, make_float2(acc[first + 2 * i], acc[first + 2 * i + 1]), row, col, 0, first / 2 + i);
       if (col >= cols) x[i].x = 0.0f;  // what lies past the edge counts in no block
       if (col + 1 >= cols) x[i].y = 0.0f;
       amax = ptx::larger_magnitude(ptx::larger_magnitude(amax, x[i].x), x[i].y);

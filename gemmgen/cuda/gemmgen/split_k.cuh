@@ -1,8 +1,7 @@
 // A schedule in which several CTAs share the K blocks of a tile, and how their sums meet in a fixed order.
 #pragma once
+#include "gemmgen/arrivals.cuh"
 #include "gemmgen/schedule.cuh"
-#include "ptx/atomic.cuh"
-#include "ptx/control.cuh"
 
 namespace gemmgen {
 
@@ -50,11 +49,7 @@ DEVICE bool meet(float (&acc)[BLOCKS][REGS], float* partials, u32* arrivals, u32
     const float* x = acc[q * 4 / REGS] + q * 4 % REGS;
     all[(split * QUADS + q) * 32] = make_float4(x[0], x[1], x[2], x[3]);
   }
-  ptx::sync_warp();
-  u32 before = 0;
-  if (lane == 0) before = ptx::atomic_count(arrivals + place, SPLITS - 1);
-  if (ptx::first_lanes(before) != SPLITS - 1) return false;
-  ptx::sync_warp();
+  if (!last_to_arrive(arrivals + place, SPLITS - 1)) return false;
 #pragma unroll
   for (u32 q = 0; q < QUADS; ++q) {
     float4 sum = all[q * 32];

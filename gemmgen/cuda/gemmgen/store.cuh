@@ -42,16 +42,17 @@ class StagedStore {
   u32 buffers_;
   u32 slot_ = 0;
 
+  // `pair` counts the thread's pairs of columns before these.
   template <class F>
-  DEVICE void fill(u32 to, const float* acc, u32 m, u32 n, const F& epilogue) {
+  DEVICE void fill(u32 to, const float* acc, u32 m, u32 n, u32 pair, const F& epilogue) {
     const u32 row = ptx::lane_index() / 4;
     typename PairOf<T>::type x[COLS / 8][2];
 #pragma unroll
     for (u32 j = 0; j < COLS / 8; ++j)
 #pragma unroll
       for (u32 h = 0; h < 2; ++h)
-        x[j][h] = epilogue(make_float2(acc[4 * j + 2 * h], acc[4 * j + 2 * h + 1]), m + row + 8 * h,
-                           n + 8 * j + fragment_col());
+        x[j][h] = finished(epilogue, make_float2(acc[4 * j + 2 * h], acc[4 * j + 2 * h + 1]), m + row + 8 * h,
+                           n + 8 * j + fragment_col(), h, pair + j);
     write(to, x);
   }
 
@@ -99,7 +100,7 @@ class StagedStore {
       const u32 to = buffers_ + slot_ * BUFFER;
       if (ptx::lane_index() == 0) ptx::bulk_wait_read<SLOTS - 1>();
       ptx::sync_warp();
-      fill(to, acc + col / 2, m, n + col, epilogue);
+      fill(to, acc + col / 2, m, n + col, col / 8, epilogue);
       ptx::fence_proxy_async();
       ptx::sync_warp();
       if (ptx::lane_index() == 0) {
@@ -160,10 +161,11 @@ class DirectStore {
   DEVICE void block(const float (&acc)[REGS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
 #pragma unroll
     for (u32 i = 0; i < REGS; i += 2) {
-      const u32 row = m + ptx::lane_index() / 4 + i % 4 / 2 * 8;
-      const u32 col = n + i / 4 * 8 + fragment_col();
+      const u32 h = i % 4 / 2, j = i / 4;
+      const u32 row = m + ptx::lane_index() / 4 + h * 8;
+      const u32 col = n + j * 8 + fragment_col();
       if (row >= rows || col >= cols) continue;
-      pair(row, col, cols, epilogue(make_float2(acc[i], acc[i + 1]), row, col));
+      pair(row, col, cols, finished(epilogue, make_float2(acc[i], acc[i + 1]), row, col, h, j));
     }
   }
 

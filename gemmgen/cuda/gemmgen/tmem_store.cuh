@@ -62,7 +62,7 @@ class StagedRows {
       typename PairOf<T>::type y[WORDS];
 #pragma unroll
       for (u32 j = 0; j < WORDS; ++j)
-        y[j] = epilogue(make_float2(x[i + 2 * j], x[i + 2 * j + 1]), m + lane, n + i + 2 * j);
+        y[j] = finished(epilogue, make_float2(x[i + 2 * j], x[i + 2 * j + 1]), m + lane, n + i + 2 * j, 0, i / 2 + j);
       put(to + staged<ROW_BYTES>(lane, i * sizeof(T)), y);
     }
     ptx::fence_proxy_async();
@@ -207,7 +207,8 @@ class DirectRows {
     const u32 row = m + ptx::lane_index();
 #pragma unroll
     for (u32 i = 0; i < COLS; i += 2)
-      if (row < rows && n + i < cols) out_.pair(row, n + i, cols, epilogue(make_float2(x[i], x[i + 1]), row, n + i));
+      if (row < rows && n + i < cols)
+        out_.pair(row, n + i, cols, finished(epilogue, make_float2(x[i], x[i + 1]), row, n + i, 0, i / 2));
   }
 
   DEVICE void finish() const {}

@@ -11,11 +11,12 @@ from functools import cache, cached_property
 
 import reference
 import torch
+from reduced import reduced
 
 from gemmgen import sim
 from gemmgen.catalog import Shape, WarpShape, bf16_gemm, dense_sm100, dense_sm120, fp8_gemm_nt
 from gemmgen.catalog.dense_sm100 import Factor, PairShape, scaled_gemm_nt
-from gemmgen.ir import DType, KernelSpec, Plan
+from gemmgen.ir import DType, KernelSpec, Operand, Plan, Reduce, is_counter
 from gemmgen.ops.block import whole_block
 from gemmgen.ops.dispatch import encoder
 from gemmgen.ops.kernels import Kernel, kernel_of
@@ -69,7 +70,7 @@ class Subject:
 
     @cached_property
     def inputs(self) -> dict[str, torch.Tensor]:
-        tensors = [each for each in self.spec.operands if each != self.spec.output and not each.is_scalar]
+        tensors = [each for each in self.spec.operands if each not in self.spec.outputs and not each.is_scalar]
         return {each.name: exact(each, self.sizes) for each in tensors}
 
     @cached_property
@@ -77,6 +78,13 @@ class Subject:
         """The only right output: what float64 says, rounded once."""
         scalars = {each.name: SCALAR for each in self.spec.operands if each.is_scalar}
         return reference.exact_result(self.spec, self.inputs, scalars)
+
+    @cached_property
+    def expected_reductions(self) -> dict[str, torch.Tensor]:
+        """Likewise of what the epilogue reduces, whose sums are exact too."""
+        steps = [(index, step) for index, step in enumerate(self.spec.epilogue) if isinstance(step, Reduce)]
+        values = {index: reference.evaluate(self.spec, self.inputs, end=index) for index, _ in steps}
+        return {step.to: reduced(step, values[index], values[index] * 0)[0].float() for index, step in steps}
 
     def load(self, ptx: str) -> sim.Module:
         """A module of PTX that was made from this subject's."""
@@ -86,7 +94,8 @@ class Subject:
         """Run under one timing; raises ``SimulationError`` or ``WrongResult``."""
         target = SimTarget(Simulation(resolve(self.kernel.text.arch), *timing, sms=self.sms))
         output = self._poisoned()
-        tensors = {**self.inputs, self.spec.output.name: output}
+        reductions = {name: torch.full_like(each, torch.nan) for name, each in self.expected_reductions.items()}
+        tensors = {**self.inputs, self.spec.output.name: output, **reductions}
         views = {
             name: TensorView(target.address(each, name), tuple(each.shape), each.stride())
             for name, each in tensors.items()
@@ -98,7 +107,8 @@ class Subject:
         grid = (grid_size(self.plan, self.sizes, self.sms), 1, 1)
         target.launch(SimKernel(self.kernel.text, module), grid, params)
         self._judge(output)
-        if workspace and workspace["arrivals"].any():
+        self._judge_reductions(reductions)
+        if any(room.any() for name, room in workspace.items() if is_counter(name)):
             raise WrongResult("counters of arrivals are not 0 after the launch")
         report: sim.Report = target.reports[0]
         return report
@@ -113,12 +123,18 @@ class Subject:
     @staticmethod
     def _room(name: str, size: int) -> torch.Tensor:
         """Counters start at 0; sums that nobody wrote are NaN."""
-        return torch.full((size,), 0 if name == "arrivals" else 0xFF, dtype=torch.uint8)
+        return torch.full((size,), 0 if is_counter(name) else 0xFF, dtype=torch.uint8)
 
     def _poisoned(self) -> torch.Tensor:
         """An output of NaN with NaN around it: behind every row and below the last one."""
         values = torch.full((self.m + 1, self.n), float("nan"), dtype=self.expected.dtype)
         return laid_out(values, self.spec.output, extra=16)[: self.m]
+
+    def _judge_reductions(self, reductions: dict[str, torch.Tensor]) -> None:
+        for name, result in reductions.items():
+            wrong = (result != self.expected_reductions[name]).sum().item()
+            if wrong:
+                raise WrongResult(f"{wrong} of {result.numel()} elements of {name} differ from the exact result")
 
     def _judge(self, output: torch.Tensor) -> None:
         wrong = (output != self.expected).sum().item()
@@ -134,6 +150,15 @@ class Subject:
 def subject(name: str) -> Subject:
     """One of the kernels under test by name."""
     return _SUBJECTS[name]
+
+
+def _reducing(spec: KernelSpec) -> KernelSpec:
+    """Sums and largest magnitudes of rows, and the sum of everything."""
+    steps = (Reduce(function="sum", along="n", to="sums"), Reduce(function="amax", along="n", to="amax"))
+    whole = Reduce(function="sum", along="mn", to="total")
+    rows = (Operand(name=each.to, dtype=DType.F32, box=("m",)) for each in steps)
+    total = Operand(name="total", dtype=DType.F32, box=(), on_device=True)
+    return spec.replace(operands=(*spec.operands, *rows, total), epilogue=(*steps, whole, *spec.epilogue))
 
 
 def _with_slots(spec: KernelSpec, ring: str, slots: int) -> KernelSpec:
@@ -205,6 +230,8 @@ _SUBJECTS |= {
         dense_sm120.bf16_gemm("nn", WarpShape(32, 128, warps=(2, 1), slots=2), DType.F32), m=33, n=136, k=160
     ),
     "sm120_swap": Subject(dense_sm120.scaled_gemm_nt(_COARSE, _FINE, _FLAT, DType.F32, True), m=17, n=41, k=672),
+    # three tiles along n and two along m, whose rows are reduced by whoever comes last
+    "sm120_reduce": Subject(_reducing(dense_sm120.bf16_gemm("nt", _WARP)), m=20, n=40, k=64, sms=3),
     # two CTAs share a tile: 26 K blocks, of which 16 and 10
     "sm120_split": Subject(
         dense_sm120.scaled_gemm_nt(_COARSE, _FINE, WarpShape(16, 16, warps=(1, 1), slots=3, k_bytes=64, splits=2)),

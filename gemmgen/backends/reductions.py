@@ -1,0 +1,121 @@
+"""Reductions of an epilogue: what a warp holds of a tile, the memory in which warps meet, what the templates print.
+
+Knows specs and plans of products, no other part of lowering.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gemmgen.ir import KernelSpec, MmaPlan, MmaSyncPlan, Plan, Reduce, UmmaPlan, Workspace
+
+FUNCTIONS = {"sum": "Sum", "sum_of_squares": "SumOfSquares", "amax": "Amax"}
+"""Kinds of gemmgen/cuda/gemmgen/reductions.cuh."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The warps that share a tile, ``rows`` by ``columns`` of them; a warp has ``blocks`` of ``block_rows`` rows.
+
+    Blocks of a warp start ``step`` rows apart. ``fragments`` says that a row is spread over four lanes.
+    """
+
+    rows: int
+    columns: int
+    blocks: int
+    block_rows: int
+    step: int
+    fragments: bool = True
+
+    @property
+    def warp_rows(self) -> int:
+        """Rows of a warp."""
+        return self.blocks * self.block_rows
+
+
+def grid(mma: MmaPlan | UmmaPlan | MmaSyncPlan) -> Grid:
+    """How warps share the rows and columns of a tile."""
+    if isinstance(mma, MmaPlan):
+        return Grid(4 * mma.groups, 1, mma.row_blocks, block_rows=16, step=64)
+    if isinstance(mma, UmmaPlan):
+        return Grid(4, 1, 1, block_rows=32, step=32, fragments=False)
+    return Grid(mma.warp_rows, mma.warp_columns, mma.row_blocks, block_rows=16, step=16)
+
+
+def reduction_workspaces(spec: KernelSpec, mma: MmaPlan | UmmaPlan | MmaSyncPlan) -> tuple[Workspace, ...]:
+    """Memory for the partial results of reductions. Raises ``ValueError`` for what is not lowered."""
+    steps = [step for step in spec.epilogue if isinstance(step, Reduce)]
+    if not steps:
+        return ()
+    _check(spec, mma, steps)
+    warps = grid(mma)
+    found = [
+        Workspace(name="row_partials", elements=len(steps) * spec.tile.m * warps.columns, per=("m", "n")),
+        Workspace(name="row_arrivals", elements=warps.rows, per=("m",)),
+    ]
+    if wholes := [step for step in steps if step.along == "mn"]:
+        found.append(Workspace(name="whole_partials", elements=len(wholes) * warps.rows, per=("m",)))
+        found.append(Workspace(name="whole_arrivals", elements=1, per=()))
+    return tuple(found)
+
+
+def _check(spec: KernelSpec, mma: MmaPlan | UmmaPlan | MmaSyncPlan, steps: list[Reduce]) -> None:
+    if any(step.along == "m" for step in steps):
+        raise ValueError(f"spec {spec.name!r} reduces along m, which is not lowered; reduce along n or mn")
+    if spec.sliced:
+        raise ValueError(f"spec {spec.name!r} has splits that leave sums in slices, and reduces; set slices=False")
+    lanes = mma.lane_axis if isinstance(mma, UmmaPlan) else mma.row_axis if isinstance(mma, MmaSyncPlan) else "m"
+    if lanes == "n":
+        raise ValueError(
+            f"spec {spec.name!r} reduces to {steps[0].to!r}, but swap_ab puts n on the rows of its product, where a "
+            "thread has no whole row; do not swap"
+        )
+
+
+def reductions_view(plan: Plan) -> dict[str, Any]:
+    """What the templates print of reductions; empty for a chain without any."""
+    warps = grid(plan.mma)
+    steps = [(index, entry.step) for index, entry in enumerate(plan.epilogue) if isinstance(entry.step, Reduce)]
+    if not steps:
+        return {}
+    rows = [
+        {"step": index, "to": step.to, "along": step.along, "function": FUNCTIONS[step.function], "line": line}
+        for line, (index, step) in enumerate(steps)
+    ]
+    warp = "warp" if not isinstance(plan.mma, MmaPlan) else f"ptx::warp_index() - {plan.storing.first_warp}"
+    across = (f"warp / {warps.columns}", f"warp % {warps.columns}") if warps.columns > 1 else (warp, "")
+    return {
+        "rows": rows,
+        "wholes": [each for each in rows if each["along"] == "mn"],
+        "holder": "FragmentRows" if warps.fragments else "LaneRows",
+        "warp_rows": warps.warp_rows,
+        "block_rows": warps.block_rows,
+        "block_step": warps.step,
+        "group": _place("M", warps.rows, across[0]),
+        "groups": _places("M", warps.rows),
+        "strip": _place("N", warps.columns, across[1]),
+        "strips": _places("N", warps.columns),
+    }
+
+
+def _place(axis: str, warps: int, warp: str) -> str:
+    """Which of all warps along an axis this one is."""
+    tile = f"tile.{axis.lower()}() / TILE_{axis}"
+    return f"{tile} * {warps} + {warp}" if warps > 1 else tile
+
+
+def _places(axis: str, warps: int) -> str:
+    """How many warps there are along an axis, in whole clusters."""
+    share = f"CLUSTER_{axis} * {warps}" if warps > 1 else f"CLUSTER_{axis}"
+    return f"gemmgen::ceil_div(p.{axis.lower()}, TILE_{axis} * CLUSTER_{axis}) * {share}"
+
+
+def epilogue_on_block(plan: Plan) -> str:
+    """The functor that a block of accumulators is stored with."""
+    if not any(isinstance(entry.step, Reduce) for entry in plan.epilogue):
+        return "epilogue"
+    if isinstance(plan.mma, UmmaPlan):
+        return "Epilogue{p, reductions, 0, 0}"
+    pairs = f"{plan.mma.width // 8} * j" if isinstance(plan.mma, MmaPlan) and plan.mma.col_blocks > 1 else "0"
+    return f"Epilogue{{p, reductions, 2 * i, {pairs}}}"
