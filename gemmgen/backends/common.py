@@ -137,7 +137,9 @@ def params(
 def refuse_prologue(spec: KernelSpec) -> None:
     """Refuse what only some architectures are lowered for: a prologue, splits that the launch decides on."""
     if spec.prologue:
-        raise ValueError(f"spec {spec.name!r} has a prologue, which {spec.arch} is not lowered with; sm90 is")
+        raise ValueError(
+            f"spec {spec.name!r} has a prologue, which {spec.arch} is not lowered with; sm90 and sm120 are"
+        )
     if launch_splits(spec):
         raise ValueError(f"spec {spec.name!r} leaves splits to the launch; {spec.arch} is not lowered so, say how many")
 

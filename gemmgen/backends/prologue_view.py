@@ -7,7 +7,7 @@ from typing import Any
 
 from gemmgen.ir import Arch, Cast, Plan, SplitK, SumOfSquares
 
-CAST_HEADERS = {Arch.SM90: "gemmgen/cast_fragments.cuh"}
+CAST_HEADERS = {Arch.SM90: "gemmgen/cast_fragments.cuh", Arch.SM120: "gemmgen/cast_mma.cuh"}
 """What reads A and casts it."""
 
 

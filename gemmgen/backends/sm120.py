@@ -13,7 +13,6 @@ from gemmgen.backends.common import (
     digest,
     params,
     quantising,
-    refuse_prologue,
     staged_row_bytes,
     step_plans,
     store_map,
@@ -64,7 +63,6 @@ ELEMENTS: dict[DType, Literal["u8", "bf16", "f32", "i32"]] = {
 def lower(spec: KernelSpec) -> Plan:
     """The plan of an sm120 spec. Raises ``ValueError`` naming what does not fit and what to change."""
     check_cluster(spec)
-    refuse_prologue(spec)
     _check_schedule(spec)
     roles = place_roles(spec)
     mma = product(spec)
@@ -90,6 +88,7 @@ def lower(spec: KernelSpec) -> Plan:
         tensor_maps=maps,
         params=params(spec, maps, workspaces),
         operands=spec.operands,
+        prologue=spec.prologue,
         workspaces=workspaces,
     )
 
@@ -143,6 +142,8 @@ def _tile_part(spec: KernelSpec, mma: MmaSyncPlan, operand: Operand) -> Part:
     rows, inner = extent[operand.outer], extent[operand.inner]
     k_major = operand.inner == "k"
     elements, width = (inner, mma.row_bytes) if k_major else (ATOM_ELEMENTS, SWIZZLE_BYTES)
+    if mma.cast_a:  # the other factor's elements are wider than those that a row is counted by
+        elements = width // operand.dtype.bytes
     if rows > BOX_ROWS:
         raise ValueError(f"operand {operand.name!r}: {rows} rows of a box, TMA copies at most 256; use a smaller tile")
     if rows * width % TMA_ALIGNMENT:
@@ -248,5 +249,7 @@ def _load_map(spec: KernelSpec, mma: MmaSyncPlan, part: Part) -> TensorMapPlan:
         axes=(operand.inner, operand.outer),
         box=box,
         smem_swizzle=swizzle,
-        element="16u4_align16b" if spread else ELEMENTS[operand.dtype],
+        element=(
+            "16u4_align16b" if spread else "tf32" if mma.cast_a and operand.name == mma.b else ELEMENTS[operand.dtype]
+        ),
     )

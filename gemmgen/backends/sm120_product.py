@@ -41,7 +41,8 @@ def product(spec: KernelSpec) -> MmaSyncPlan:
         a, b, sfa, sfb, row_axis = b, a, sfb, sfa, "n"
     call = _call(spec, body, a, b)
     row_blocks, column_blocks = _share(spec, body)
-    step_k = STEP_BYTES * 8 // smem_bits(a, body)
+    cast_a = bool(spec.prologue)
+    step_k = STEP_BYTES * 8 // smem_bits(b if cast_a else a, body)
     mma = MmaSyncPlan(
         instruction=f"mma_sync_m16n8k{step_k}_{call}_{a.dtype}_{b.dtype}",
         call=call,
@@ -60,6 +61,7 @@ def product(spec: KernelSpec) -> MmaSyncPlan:
         sfa_block=_block(spec, sfa, call) if sfa else 0,
         sfb_block=_block(spec, sfb, call) if sfb else 0,
         unroll=body.unroll,
+        cast_a=cast_a,
         warp_rows=body.warp_rows,
         warp_columns=spec.math.warps // body.warp_rows,
         row_blocks=row_blocks,
@@ -91,6 +93,8 @@ def _call(spec: KernelSpec, body: MmaSync, a: Operand, b: Operand) -> Call:
     plain: dict[DType, Call] = {DType.BF16: "bf16", DType.F32: "tf32", DType.E4M3: "e4m3"}
     if not scales and len(types) == 1 and a.dtype in plain:
         return plain[a.dtype]
+    if spec.prologue:
+        return "tf32"
     if body.packed and types == {DType.E2M1} and len(scales) == 1:
         return "mxf4nvf4_2x" if scales == {DType.UE8M0X4} else "mxf4nvf4_4x"
     if scales == {DType.UE8M0X4} and not body.packed and types <= {DType.E4M3, DType.E5M2, DType.E2M1}:
@@ -104,6 +108,8 @@ def _call(spec: KernelSpec, body: MmaSync, a: Operand, b: Operand) -> Call:
 
 def _row_bytes(spec: KernelSpec, body: MmaSync, a: Operand) -> Literal[64, 128]:
     width = spec.tile.k * smem_bits(a, body) // 8
+    if spec.prologue and width != 128:
+        raise ValueError(f"tile.k is {spec.tile.k} = {width} B of {a.dtype}; rows of a factor that is cast are 128 B")
     spread = not body.packed and DType.E2M1 in (spec.operand(body.a).dtype, spec.operand(body.b).dtype)
     if width not in (64, 128) or (spread and width != 128):
         allowed = "128 B where 4-bit elements take a byte" if spread else "64 or 128 B"
@@ -119,11 +125,12 @@ def _share(spec: KernelSpec, body: MmaSync) -> tuple[int, int]:
     extent = {"m": spec.tile.m, "n": spec.tile.n}
     across, down = ("m", "n") if body.swap_ab else ("n", "m")
     columns = warps // rows
-    for axis, count, what in ((down, rows, "rows"), (across, columns, "columns")):
-        if extent[axis] % (16 * count):
+    step = BLOCK_COLUMNS if spec.prologue else 2 * BLOCK_COLUMNS  # ldmatrix brings b's blocks two by two
+    for axis, count, unit, what in ((down, rows, BLOCK_ROWS, "rows"), (across, columns, step, "columns")):
+        if extent[axis] % (unit * count):
             raise ValueError(
                 f"tile.{axis} is {extent[axis]}: {count} warps along the {what} of the product need a multiple of "
-                f"{16 * count}; change tile.{axis} or warp_rows"
+                f"{unit * count}; change tile.{axis} or warp_rows"
             )
     return extent[down] // rows // BLOCK_ROWS, extent[across] // columns // BLOCK_COLUMNS
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from gemmgen.backends.epilogue import quantising_store
 from gemmgen.backends.names import C_TYPES, place_name
+from gemmgen.backends.prologue_view import even_splits, slice_place
 from gemmgen.backends.sm120_product import BLOCK_COLUMNS, BLOCK_ROWS, column_axis, spreads
 from gemmgen.ir import DType, MmaSyncPlan, Part, Plan, RolePlan
 
@@ -55,6 +56,8 @@ def _call(mma: MmaSyncPlan) -> str:
 
 def _schedule(plan: Plan) -> str:
     tiles = f"TILE_M, TILE_N, {plan.schedule.raster_group}"
+    if not plan.splits:
+        return even_splits(plan)
     if plan.splits == 1:
         return f"gemmgen::Persistent<{tiles}, CLUSTER_M, CLUSTER_N>"
     unit = lcm(*(part.per for part in plan.mainloop.parts))
@@ -62,6 +65,8 @@ def _schedule(plan: Plan) -> str:
 
 
 def _fragments(plan: Plan, mma: MmaSyncPlan, side: str) -> str:
+    if mma.cast_a and side == "B":
+        return "gemmgen::PairFragments<TILE_N>"
     major, dtype = (mma.a_major, mma.a_type) if side == "A" else (mma.b_major, mma.b_type)
     if major == "mn":
         return f"gemmgen::MnMajorFragments<gemmgen::Side::{side}, TILE_K>"
@@ -106,6 +111,6 @@ def _store_line(plan: Plan, mma: MmaSyncPlan, math: RolePlan) -> str:
     ctype = C_TYPES[store.dtype]
     if store.through is None:
         kind = "SwappedStore" if mma.row_axis == "n" else "DirectStore"
-        return f"gemmgen::{kind}<{ctype}> store(p.{store.operand}, p.{store.operand}_stride);"
+        return f"gemmgen::{kind}<{ctype}> store({slice_place(plan)}, p.{store.operand}_stride);"
     kind = f"gemmgen::StagedStore<{ctype}, {store.row_bytes}, {store.through}::SLOTS>"
     return f"{kind} store(p.{store.operand}, {store.through}::{store.operand.upper()}, warp);"

@@ -10,6 +10,7 @@ from gemmgen.ir import (
     Cast,
     DType,
     KernelSpec,
+    MmaSync,
     Operand,
     PrologueStep,
     Ring,
@@ -22,14 +23,14 @@ from gemmgen.ir import (
     Wgmma,
 )
 
-PRENORM_COLUMNS = {"sm90": 32}
-"""Architectures with such kernels, and the most columns that a call may have there."""
+PRENORM_COLUMNS: dict[Arch, tuple[int, ...]] = {Arch.SM90: (8, 16, 24, 32), Arch.SM120: (8, 16, 24, 32, 64, 128)}
+"""Columns of the tiles that ship, by architecture; a call may have as many as the widest."""
 PROLOGUE: tuple[PrologueStep, ...] = (SumOfSquares(to="sqr_sum"), Cast(to=DType.F32))
 
 
 @dataclass(frozen=True)
 class PrenormShape:
-    """How a CTA works on its tile: extents, warpgroups, K block, ring depth, CTAs an SM."""
+    """How a CTA works on its tile: extents, groups of four warps that multiply, K block, ring depth, CTAs an SM."""
 
     m: int
     n: int
@@ -48,15 +49,16 @@ class PrenormShape:
         return f"{self.m}x{self.n}{''.join(marks)}"
 
 
-def tf32_hc_prenorm_gemm(shape: PrenormShape, slices: bool = False) -> KernelSpec:
+def tf32_hc_prenorm_gemm(shape: PrenormShape, slices: bool = False, arch: Arch = Arch.SM90) -> KernelSpec:
     """D = A . B^T with A in bf16 and B in fp32, read as tf32, and the sums of squares of A's rows.
 
     The launch decides how many CTAs share a tile's K blocks; with ``slices`` each leaves partial sums of its own.
     """
-    axis = ("s",) if slices else ()
+    axis, warps = ("s",) if slices else (), 4 * shape.groups
+    multiply = Wgmma(drains=("ab",)) if arch == Arch.SM90 else MmaSync(drains=("ab",), warp_rows=warps)
     return KernelSpec(
-        name=f"sm90_tf32_hc_prenorm_gemm{'_slices' if slices else ''}_{shape.label}",
-        arch=Arch.SM90,
+        name=f"{arch}_tf32_hc_prenorm_gemm{'_slices' if slices else ''}_{shape.label}",
+        arch=arch,
         tile=Tile(m=shape.m, n=shape.n, k=shape.k),
         operands=(
             Operand(name="a", dtype=DType.BF16, box=("m", "k")),
@@ -66,7 +68,7 @@ def tf32_hc_prenorm_gemm(shape: PrenormShape, slices: bool = False) -> KernelSpe
         ),
         rings=(Ring(name="ab", slots=shape.slots, holds=("a", "b")),),
         roles=(
-            Role(name="math", warps=4 * shape.groups, body=Wgmma(drains=("ab",))),
+            Role(name="math", warps=warps, body=multiply),
             Role(name="load", warps=1, body=TmaLoad(fills=("ab",))),
         ),
         prologue=PROLOGUE,
@@ -78,6 +80,7 @@ def tf32_hc_prenorm_gemm(shape: PrenormShape, slices: bool = False) -> KernelSpe
 
 def shipped_prenorm() -> Iterator[KernelSpec]:
     """A tile for every number of columns, in both forms."""
-    for n in range(8, PRENORM_COLUMNS["sm90"] + 1, 8):
-        for slices in (False, True):
-            yield tf32_hc_prenorm_gemm(PrenormShape(64, n), slices)
+    for arch, widths in PRENORM_COLUMNS.items():
+        for n in widths:
+            for slices in (False, True):
+                yield tf32_hc_prenorm_gemm(PrenormShape(64, n), slices, arch)

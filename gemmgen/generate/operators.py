@@ -169,7 +169,8 @@ _PRENORM = Operator(
     summary="d[M, N] = a @ b^T in tf32 for bf16 a and fp32 b, and sqr_sum[M], the sums of the squares of a's rows.",
     parameters={
         "a": "bf16 [M, K], K contiguous and a multiple of 64, rows a multiple of 16 bytes apart; exact in tf32.",
-        "b": "fp32 [N, K], likewise, rounded to tf32 as it is read; N a multiple of 8, at most 32 on sm90.",
+        "b": "fp32 [N, K], likewise, rounded to tf32 as it is read; N a multiple of 8, at most 32 on sm90, "
+        "128 on sm120.",
         "d": "fp32 [M, N] to write to, rows contiguous; [num_splits, M, N] with num_splits.",
         "sqr_sum": "fp32 [M] to write to, contiguous; [num_splits, M] with num_splits.",
         "num_splits": "cut K into so many parts of whole blocks of 64, the remainder one each to the first, and write "

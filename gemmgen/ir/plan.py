@@ -192,6 +192,8 @@ class MmaSyncPlan(Node):
     sfb_block: int = 0
     """Elements of k that one scale covers."""
     unroll: int = 1
+    cast_a: bool = False
+    """Whether a's fragments are cast on their way to the product."""
 
     @property
     def accumulators(self) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from gemmgen import catalog
-from gemmgen.ir import DType, Operand
+from gemmgen.ir import Arch, DType, Operand
 from gemmgen.ops.architecture import family_at
 from gemmgen.ops.dispatch import Choice, Dispatcher
 from gemmgen.ops.launch import Prepared, Slots
@@ -24,6 +24,8 @@ PREPARED: dict[Any, Prepared] = {}
 """Launches of both forms: the dimensions of their outputs tell them apart."""
 STEP_K, STEP_N = 64, 8
 """What k and n are multiples of; splits of k start at multiples of the first."""
+MOST_COLUMNS = 128
+"""On any architecture."""
 
 
 def slots(
@@ -73,7 +75,7 @@ def _check_extents(sizes: Mapping[str, int], family: str | None) -> None:
         k > 0 and k % STEP_K == 0,
         lambda: f"a: k is {k}; must be a multiple of {STEP_K} and not 0, so pad a and b with zeros along k",
     )
-    most = catalog.PRENORM_COLUMNS.get(family or "", 128)
+    most = max(catalog.PRENORM_COLUMNS[Arch(family)]) if family in catalog.PRENORM_COLUMNS else MOST_COLUMNS
     require(
         n > 0 and n % STEP_N == 0 and n <= most,
         lambda: f"b: n is {n}; must be a multiple of {STEP_N} from {STEP_N} to {most}"

@@ -131,5 +131,6 @@ def prenorm_spec(n: int, arch: str, slices: bool = False) -> KernelSpec:
     if arch not in catalog.PRENORM_COLUMNS:
         archs = " and ".join(catalog.PRENORM_COLUMNS)
         raise UnsupportedArchitecture(f"{PRENORM}: there is no kernel for {arch}; it runs on {archs}")
-    columns = min(-(-n // 8) * 8, catalog.PRENORM_COLUMNS[arch])
-    return catalog.tf32_hc_prenorm_gemm(catalog.PrenormShape(64, columns), slices)
+    widths = catalog.PRENORM_COLUMNS[Arch(arch)]
+    columns = next((width for width in widths if n <= width), widths[-1])
+    return catalog.tf32_hc_prenorm_gemm(catalog.PrenormShape(64, columns), slices, Arch(arch))

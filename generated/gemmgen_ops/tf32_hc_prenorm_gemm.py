@@ -21,7 +21,7 @@ def tf32_hc_prenorm_gemm(
 
     Arguments:
         a: bf16 [M, K], K contiguous and a multiple of 64, rows a multiple of 16 bytes apart; exact in tf32.
-        b: fp32 [N, K], likewise, rounded to tf32 as it is read; N a multiple of 8, at most 32 on sm90.
+        b: fp32 [N, K], likewise, rounded to tf32 as it is read; N a multiple of 8, at most 32 on sm90, 128 on sm120.
         d: fp32 [M, N] to write to, rows contiguous; [num_splits, M, N] with num_splits.
         sqr_sum: fp32 [M] to write to, contiguous; [num_splits, M] with num_splits.
         num_splits: cut K into so many parts of whole blocks of 64, the remainder one each to the first, and write a
@@ -29,7 +29,7 @@ def tf32_hc_prenorm_gemm(
 
     M may be any size: M of 0 launches nothing.
     CUDA tensors run on their GPU, CPU tensors on the simulator inside
-    ``gemmgen.simulate("sm90")``.
+    ``gemmgen.simulate("sm90")`` or ``gemmgen.simulate("sm120")``.
 
     Raises, before any launch, a sentence that names the argument, its value, the rule and the fix
     (DeviceError and CaptureError are in gemmgen.runtime.errors):
@@ -39,6 +39,7 @@ def tf32_hc_prenorm_gemm(
         DeviceError: tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.
         CaptureError: the first call with these shapes is inside CUDA graph capture; warm it up before.
 
-    Source: 8 kernels in this package as kernels/sm90/sm90_tf32_hc_prenorm_gemm_*.cu, each beside its spec (.json).
+    Source: 20 kernels in this package as kernels/sm120/sm120_tf32_hc_prenorm_gemm_*.cu,
+        kernels/sm90/sm90_tf32_hc_prenorm_gemm_*.cu, each beside its spec (.json).
     """
     ops.tf32_hc_prenorm_gemm(a, b, d, sqr_sum, num_splits)

@@ -13,6 +13,7 @@ from gemmgen.ir import Arch, Cluster, DType, KernelSpec, Operand, SplitK
 from gemmgen.runtime.arguments import grid_size, with_splits, workspace_bytes
 
 WHOLE = tf32_hc_prenorm_gemm(PrenormShape(64, 24))
+WARPS = tf32_hc_prenorm_gemm(PrenormShape(64, 24), arch=Arch.SM120)
 SLICES = tf32_hc_prenorm_gemm(PrenormShape(64, 24), slices=True)
 
 
@@ -40,8 +41,17 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         {},
         "tile 128x24 on 1 warpgroups needs 312 accumulator registers a thread",
     ),
-    "sm100": (WHOLE, {"arch": Arch.SM100}, "has a prologue, which sm100 is not lowered with; sm90 is"),
-    "sm120": (WHOLE, {"arch": Arch.SM120}, "has a prologue, which sm120 is not lowered with; sm90 is"),
+    "sm100": (WHOLE, {"arch": Arch.SM100}, "has a prologue, which sm100 is not lowered with; sm90 and sm120 are"),
+    "K block on sm120": (
+        tf32_hc_prenorm_gemm(PrenormShape(64, 24, k=32), arch=Arch.SM120),
+        {},
+        "tile.k is 32 = 64 B of bf16; rows of a factor that is cast are 128 B",
+    ),
+    "B along n on sm120": (
+        WARPS,
+        {"operands": operand(WARPS, "b", major="n")},
+        "operand 'b' is n-contiguous; mma.sync reads f32 k-contiguous",
+    ),
 }
 
 

@@ -47,6 +47,16 @@ def test_whole_numbers_are_summed_exactly(arch: str, m: int, n: int, k: int, spl
         assert torch.equal(sqr_sum.double(), squares.view(sqr_sum.shape))
 
 
+def test_up_to_128_columns_on_sm120() -> None:
+    for n in (40, 104, 128):
+        a, b = exact(20, n, 64 * 3)
+        d, sqr_sum = run(a, b, None, "sm120", "random")
+        products, squares = expected(a, b)
+        assert torch.equal(d.double(), products[0]) and torch.equal(sqr_sum.double(), squares[0])
+    with gemmgen.simulate("sm120"), pytest.raises(ValueError, match="b: n is 136; must be .* from 8 to 128 on sm120"):
+        ops.tf32_hc_prenorm_gemm(**arguments(n=136))
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 def test_normal_numbers_are_summed_to_rounding_and_to_the_same_bits_under_every_schedule(arch: str) -> None:
     a, b = normal(70, 24, 64 * 13)
@@ -140,7 +150,7 @@ def test_refusals_name_argument_value_rule_and_fix(case: str) -> None:
 
 
 def test_an_architecture_without_kernels() -> None:
-    with pytest.raises(UnsupportedArchitecture, match="there is no kernel for sm75; it runs on sm90"):
+    with pytest.raises(UnsupportedArchitecture, match="there is no kernel for sm75; it runs on sm90 and sm120"):
         ops.spec_for("tf32_hc_prenorm_gemm", 64, 24, 640, 132, arch="sm75")
 
 

@@ -18,7 +18,7 @@ from gemmgen.runtime.simulation import SCHEDULES
 DOCS = Path(__file__).parents[2] / "docs"
 SLICE = {Arch.SM90: 200, Arch.SM100: 25, Arch.SM120: 150}
 """Every how many kernels of the catalog are run beside other tests."""
-SPECS = catalog.specs()
+SPECS = {name: spec for name, spec in catalog.specs().items() if not spec.prologue}
 CHOSEN = [
     name for arch, step in SLICE.items() for name in [n for n, spec in SPECS.items() if spec.arch == arch][::step]
 ]

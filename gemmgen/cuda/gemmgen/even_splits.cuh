@@ -1,8 +1,7 @@
 // A schedule in which as many CTAs as the launch says share the K blocks of a tile, and how their sums meet.
 #pragma once
+#include "gemmgen/arrivals.cuh"
 #include "gemmgen/schedule.cuh"
-#include "ptx/atomic.cuh"
-#include "ptx/control.cuh"
 
 namespace gemmgen {
 
@@ -60,11 +59,7 @@ DEVICE bool meet(float* partials, u32* arrivals, u32 place, u32 split, u32 split
 #pragma unroll
   for (u32 i = 0; i < COUNT; i += 4)
     first[split * PITCH + i / 4 * 32] = make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
-  ptx::sync_warp();
-  u32 before = 0;
-  if (ptx::lane_index() == 0) before = ptx::atomic_count(arrivals + place, splits - 1);
-  if (ptx::first_lanes(before) != splits - 1) return false;
-  ptx::sync_warp();
+  if (!last_to_arrive(arrivals + place, splits - 1)) return false;
 #pragma unroll
   for (u32 i = 0; i < COUNT; ++i) x[i] = 0;
 #pragma unroll 4
