@@ -53,7 +53,10 @@ def test_up_to_128_columns_on_sm120() -> None:
         d, sqr_sum = run(a, b, None, "sm120", "random")
         products, squares = expected(a, b)
         assert torch.equal(d.double(), products[0]) and torch.equal(sqr_sum.double(), squares[0])
-    with gemmgen.simulate("sm120"), pytest.raises(ValueError, match="b: n is 136; must be a multiple of 8 from 8 to 128"):
+    with (
+        gemmgen.simulate("sm120"),
+        pytest.raises(ValueError, match="b: n is 136; must be a multiple of 8 from 8 to 128"),
+    ):
         ops.tf32_hc_prenorm_gemm(**arguments(n=136))
 
 
