@@ -17,6 +17,7 @@ from gemmgen.ir import (
     BlockScale,
     Cast,
     DType,
+    Gate,
     Keep,
     KernelSpec,
     Multiplier,
@@ -252,7 +253,7 @@ def _epilogue(
 
 
 def _read(step: Step) -> tuple[str, ...]:
-    return step.operands if isinstance(step, Scale | Bias | Residual | Apply) else ()
+    return step.operands if isinstance(step, Scale | Bias | Residual | Apply | Gate) else ()
 
 
 def _step(step: Step, x: torch.Tensor, operands: Mapping[str, torch.Tensor | float]) -> torch.Tensor:
@@ -267,9 +268,19 @@ def _step(step: Step, x: torch.Tensor, operands: Mapping[str, torch.Tensor | flo
     if isinstance(step, Apply):
         result = evaluate_expression(step.tree, {"acc": x, **operands}, FUNCTIONS)
         return result + torch.zeros_like(x)  # an expression may not read acc at all
+    if isinstance(step, Gate):
+        gate, up = gate_and_up(x, step)
+        return evaluate_expression(step.tree, {"gate": gate, "up": up, **operands}, FUNCTIONS) + torch.zeros_like(up)
     if isinstance(step, Cast) and step.to in LARGEST:
         return x.clamp(-LARGEST[step.to], LARGEST[step.to])
     return x  # the caller compares within the rounding of a cast to the output's type
+
+
+def gate_and_up(x: torch.Tensor, step: Gate) -> tuple[torch.Tensor, torch.Tensor]:
+    """The columns of gate and those of up; interleaved, 8 of one lie beside 8 of the other."""
+    column = torch.arange(x.shape[1])
+    is_up = column % 16 >= 8
+    return x[:, ~is_up], x[:, is_up]
 
 
 def _numbers(tensor: torch.Tensor) -> torch.Tensor:
@@ -289,7 +300,7 @@ FUNCTIONS: dict[str, Callable[..., torch.Tensor]] = {
     "erf": torch.erf,
     "exp": torch.exp,
     "gelu": lambda x: x / 2 * torch.erfc(-x / math.sqrt(2)),
-    "gelu_tanh": lambda x: x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "gelu_tanh": lambda x: x * torch.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x**3)),  # 1 + tanh would cancel
     "log": torch.log,
     "maximum": lambda x, y: torch.fmax(*_both(x, y)),
     "minimum": lambda x, y: torch.fmin(*_both(x, y)),

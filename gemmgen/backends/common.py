@@ -25,7 +25,7 @@ from gemmgen.ir.spec import QUANTISED
 SWIZZLE_BYTES = 128
 """Operands sit in shared memory as atoms 128 bytes wide with the 128-byte smem_swizzle."""
 BROADCASTS: dict[tuple[str, ...], Broadcast] = {(): "element", ("m",): "m", ("n",): "n", ("m", "n"): "matrix"}
-"""How an epilogue operand in memory meets the m by n tile, by its box."""
+"""How an epilogue operand in memory meets the m by n tile, by its axes."""
 SWIZZLES: dict[int, Literal[0, 32, 64, 128]] = {16: 0, 32: 32, 64: 64, 128: 128}
 """The smem_swizzle of staging rows by their width in bytes."""
 
@@ -82,15 +82,15 @@ def step_plans(spec: KernelSpec) -> tuple[StepPlan, ...]:
 
 
 def _broadcast(operand: Operand) -> Broadcast:
-    return "scalar" if operand.is_scalar else BROADCASTS[operand.box]
+    return "scalar" if operand.is_scalar else BROADCASTS[operand.axes]
 
 
-def store_map(store: StorePlan) -> TensorMapPlan:
+def store_map(spec: KernelSpec, store: StorePlan) -> TensorMapPlan:
     """How the copy engine writes a staged chunk of the output."""
     return TensorMapPlan(
         operand=store.operand,
         dtype=store.dtype,
-        axes=("n", "m"),
+        axes=(spec.output.inner, spec.output.outer),
         box=(store.row_bytes * 8 // max(store.dtype.bits, 8), store.rows),
         smem_swizzle=SWIZZLES[store.row_bytes],
         element=STORED[store.dtype],

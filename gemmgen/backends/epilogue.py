@@ -13,6 +13,7 @@ from gemmgen.ir import (
     Broadcast,
     Cast,
     DType,
+    Gate,
     Keep,
     Operand,
     Plan,
@@ -23,7 +24,7 @@ from gemmgen.ir import (
     StepPlan,
     Store,
 )
-from gemmgen.ir.expression import BINARY, COMPARISONS
+from gemmgen.ir.expression import ACCUMULATOR, BINARY, COMPARISONS, PAIR
 
 C_FUNCTIONS = {"abs": "fabsf", "maximum": "fmaxf", "minimum": "fminf"}
 """Functions of an expression that CUDA has under another name; the others are in gemmgen/cuda/gemmgen/math.cuh."""
@@ -31,11 +32,24 @@ LOOSEST, SUM, PRODUCT, UNARY = range(4)
 """How tightly an operator binds."""
 
 
-def step_view(plan: StepPlan) -> dict[str, Any]:
-    """The fields that a step's macro prints."""
+def chain_view(plan: Plan) -> dict[str, Any]:
+    """The chain as templates print it: ``steps`` on columns of the output and, in ``gate``, what comes before them."""
+    at = next((index for index, entry in enumerate(plan.epilogue) if isinstance(entry.step, Gate)), None)
+    columns = [f"p.n{' / 2' if at is not None and index >= at else ''}" for index in range(len(plan.epilogue))]
+    views = [
+        {"index": index, **step_view(entry, cols)}
+        for index, (entry, cols) in enumerate(zip(plan.epilogue, columns, strict=True))
+    ]
+    if at is None:
+        return {"steps": views, "gate": None}
+    return {"steps": views[at + 1 :], "gate": {**views[at], "before": views[:at]}}
+
+
+def step_view(plan: StepPlan, columns: str) -> dict[str, Any]:
+    """The fields that a step's macro prints; the value it reads has ``columns`` columns."""
     step = plan.step
-    reads = [_value(name, along) for name, along in zip(step.reads, plan.along, strict=True)]
-    view: dict[str, Any] = {"kind": step.kind, "note": "", "reads": reads}
+    reads = [_value(name, along, columns) for name, along in zip(step.reads, plan.along, strict=True)]
+    view: dict[str, Any] = {"kind": step.kind, "note": "", "reads": reads, "columns": columns}
     if isinstance(step, Scale | Bias):
         by = step.operands[0]
         view["note"] = f" by {by}" if plan.along[0] in ("scalar", "element") else f" {by} along {plan.along[0]}"
@@ -43,13 +57,15 @@ def step_view(plan: StepPlan) -> dict[str, Any]:
         view["note"] = f" {step.beta} * {step.matrix}" if step.beta else f" {step.matrix}"
     elif isinstance(step, Activation):
         view.update(function=f"[](float acc) {{ return gemmgen::{step.function}(acc); }}", note=f" {step.function}")
-    elif isinstance(step, Apply):
-        arguments = ", ".join(f"float {name}" for name in ("acc", *step.operands))
-        view.update(parameters=arguments, body=c_text(step.tree), note=f" {step.expression}")
+    elif isinstance(step, Apply | Gate):
+        values = PAIR if isinstance(step, Gate) else (ACCUMULATOR,)
+        arguments = ", ".join(f"float {name}" for name in (*values, *step.operands))
+        layout = f", {step.layout}" if isinstance(step, Gate) else ""
+        view.update(parameters=arguments, body=c_text(step.tree), note=f" {step.expression}{layout}")
     elif isinstance(step, Keep):
         view.update(to=f"p.{step.to}, p.{step.to}_stride", note=f" to {step.to}")
     elif isinstance(step, Reduce):
-        counted = "first_row + row, n, p.n"
+        counted = f"first_row + row, n, {columns}"
         view.update(to=step.to, counted=counted, note=f" {step.function} along {step.along} to {step.to}")
     elif isinstance(step, Cast):
         view.update(pair=PAIR_TYPES[step.to], note=f" to {step.to}")
@@ -103,13 +119,13 @@ def _scale_place(scales: Operand) -> str:
     return "ScalesByRow<u8>"
 
 
-def _value(operand: str, along: Broadcast) -> str:
+def _value(operand: str, along: Broadcast, columns: str) -> str:
     return {
         "scalar": f"gemmgen::both(p.{operand})",
         "element": f"gemmgen::both(gemmgen::load(p.{operand}, 0, 1))",
         "m": f"gemmgen::both(gemmgen::load(p.{operand}, m, p.m))",
-        "n": f"gemmgen::load_columns(p.{operand}, n, p.n)",
-        "matrix": f"gemmgen::load_row(p.{operand}, p.{operand}_stride, m, n, p.m, p.n)",
+        "n": f"gemmgen::load_columns(p.{operand}, n, {columns})",
+        "matrix": f"gemmgen::load_row(p.{operand}, p.{operand}_stride, m, n, p.m, {columns})",
     }[along]
 
 

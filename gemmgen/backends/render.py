@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from gemmgen.backends.epilogue import quantising_store, step_view
+from gemmgen.backends.epilogue import chain_view, quantising_store
 from gemmgen.backends.names import C_TYPES, PAIR_TYPES, place_name
 from gemmgen.backends.prologue_view import even_splits, prologue_view, slice_place
 from gemmgen.backends.reductions import epilogue_on_block, reductions_view
@@ -63,7 +63,7 @@ def _common(plan: Plan) -> dict[str, Any]:
         "places": {entry.name: [_place(plan, entry, part) for part in entry.parts] for entry in plan.rings},
         "reduced": reductions_view(plan),
         "epilogue_on_block": epilogue_on_block(plan),
-        "steps": [step_view(step) for step in plan.epilogue],
+        **chain_view(plan),
         "pair_type": PAIR_TYPES[DType.F32 if plan.store.scales else plan.store.dtype],
         **prologue_view(plan),
     }

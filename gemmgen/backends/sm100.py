@@ -318,7 +318,7 @@ def _output_path(spec: KernelSpec, mma: UmmaPlan) -> StorePlan:
     step = spec.epilogue[-1]
     assert isinstance(step, Store | Quantise)
     output = spec.output
-    if output.inner != "n":
+    if output.inner == "m":
         raise ValueError(f"output {output.name!r} is m-contiguous; epilogues store rows, so make n contiguous")
     if mma.lane_axis == "m":
         row_bytes, rows = staged_row_bytes(_columns_at_once(spec) * output.dtype.bits // 8), WARP_ROWS
@@ -342,11 +342,12 @@ def _output_path(spec: KernelSpec, mma: UmmaPlan) -> StorePlan:
 
 def _columns_at_once(spec: KernelSpec) -> int:
     """A lane's columns are in registers: of a narrow output, which would allow more, 64 or one block."""
+    width = spec.output_columns(spec.tile.n)
     if spec.output.dtype.bits >= 16:
-        return spec.tile.n
+        return width
     if not isinstance(spec.epilogue[-1], Quantise):
-        return gcd(spec.tile.n, 64)
-    return gcd(spec.tile.n, 128 if spec.operand(spec.epilogue[-1].scales).dtype == DType.F32 else 64)
+        return gcd(width, 64)
+    return gcd(width, 128 if spec.operand(spec.epilogue[-1].scales).dtype == DType.F32 else 64)
 
 
 def _tensor_maps(
@@ -354,7 +355,7 @@ def _tensor_maps(
 ) -> tuple[TensorMapPlan, ...]:
     maps = [_load_map(spec, mma, part) for ring in rings if ring.turns == "k" for part in ring.parts]
     if store.through is not None:
-        maps.append(store_map(store))
+        maps.append(store_map(spec, store))
     order = [operand.name for operand in spec.operands]
     return tuple(sorted(maps, key=lambda plan: order.index(plan.operand)))
 

@@ -209,11 +209,11 @@ def _output_path(spec: KernelSpec, mma: MmaSyncPlan) -> StorePlan:
     step = spec.epilogue[-1]
     assert isinstance(step, Store | Quantise)
     output = spec.output
-    if output.inner != "n":
+    if output.inner == "m":
         raise ValueError(f"output {output.name!r} is m-contiguous; epilogues store rows, so make n contiguous")
     if mma.row_axis == "n" and isinstance(step, Quantise):
         raise ValueError(f"output {output.name!r} is quantised along n, which swap_ab puts on the rows; do not swap")
-    width = mma.column_blocks * BLOCK_COLUMNS
+    width = spec.output_columns(mma.column_blocks * BLOCK_COLUMNS)
     plan = StorePlan(operand=output.name, dtype=output.dtype, through=step.through, **quantising(spec, width))
     if step.through is None:
         return plan
@@ -228,7 +228,7 @@ def _tensor_maps(
 ) -> tuple[TensorMapPlan, ...]:
     maps = [_load_map(spec, mma, part) for ring in rings if ring.turns == "k" for part in ring.parts]
     if store.through is not None:
-        maps.append(store_map(store))
+        maps.append(store_map(spec, store))
     order = [operand.name for operand in spec.operands]
     return tuple(sorted(maps, key=lambda plan: order.index(plan.operand)))
 

@@ -42,6 +42,7 @@ from gemmgen.ir import (
     Wgmma,
     split_axis,
 )
+from gemmgen.ir.spec import GATED_COLUMNS
 
 STEP_BYTES = 32
 """One wgmma consumes 32 bytes of K per row, whatever the element type."""
@@ -116,6 +117,10 @@ def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPla
         )
     if spec.tile.n % width:
         raise ValueError(f"tile.n is {spec.tile.n}, not a multiple of the instruction's width {width}; change width")
+    if spec.gate and width % GATED_COLUMNS:
+        raise ValueError(
+            f"width {width} of a gated product is no multiple of {GATED_COLUMNS}: a thread would hold gate without up"
+        )
     if width != spec.tile.n and majorness(b, "n") == "mn" and width % 64:
         raise ValueError(f"width {width} of a tile whose B is n-contiguous must be a multiple of 64")
     cast_a = any(isinstance(step, Cast) for step in spec.prologue)
@@ -329,11 +334,11 @@ def _output_path(spec: KernelSpec) -> StorePlan:
     step = spec.epilogue[-1]
     assert isinstance(step, Store | Quantise)
     output = spec.output
-    if output.inner != "n":
+    if output.inner == "m":
         raise ValueError(f"output {output.name!r} is m-contiguous; sm90 epilogues store rows, so make n contiguous")
     body = spec.math.body
     assert isinstance(body, Wgmma)
-    width = body.width or spec.tile.n
+    width = spec.output_columns(body.width or spec.tile.n)
     if output.dtype == DType.E2M1:
         raise ValueError(f"output {output.name!r} is e2m1: sm90 has no instruction that rounds to 4 bits; use e4m3")
     plan = StorePlan(operand=output.name, dtype=output.dtype, through=step.through, **quantising(spec, width))
@@ -351,7 +356,7 @@ def _tensor_maps(spec: KernelSpec, rings: tuple[RingPlan, ...], store: StorePlan
         _load_map(spec, part) for ring in rings if ring.turns == "k" for part in ring.parts if part.copy_by == "tma"
     ]
     if store.through is not None:
-        maps.append(store_map(store))
+        maps.append(store_map(spec, store))
     order = [operand.name for operand in spec.operands]
     return tuple(sorted(maps, key=lambda plan: order.index(plan.operand)))
 

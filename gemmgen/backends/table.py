@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmgen.ir import MmaSyncPlan, Part, Plan, RingPlan, RolePlan, UmmaPlan
+from gemmgen.ir import Gate, MmaSyncPlan, Part, Plan, RingPlan, RolePlan, StepPlan, UmmaPlan
 
 
 def table(plan: Plan) -> str:
@@ -75,7 +75,11 @@ def _prologue_lines(plan: Plan) -> list[str]:
 
 
 def _epilogue_line(plan: Plan) -> str:
-    return "  epilogue   " + " -> ".join(entry.step.kind for entry in plan.epilogue) + f"   {_store(plan)}"
+    return "  epilogue   " + " -> ".join(map(_step, plan.epilogue)) + f"   {_store(plan)}"
+
+
+def _step(entry: StepPlan) -> str:
+    return f"{entry.step.layout} gate" if isinstance(entry.step, Gate) else entry.step.kind
 
 
 def _workspace_lines(plan: Plan) -> list[str]:

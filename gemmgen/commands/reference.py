@@ -18,6 +18,7 @@ from gemmgen.ir import (
     Bias,
     Cast,
     DType,
+    Gate,
     Keep,
     KernelSpec,
     Operand,
@@ -36,6 +37,8 @@ from gemmgen.ops.quantise.blocks import spread
 from gemmgen.ops.quantise.formats import decode_e2m1, decode_e4m3
 from gemmgen.ops.quantise.ue8m0 import ue8m0_bytes
 
+GROUP = 8
+"""Neighbouring columns of gate, or of up."""
 TILE = 64
 """Errors are taken per tile of this many rows and columns, so that one wrong corner is not averaged away."""
 
@@ -88,6 +91,11 @@ def _after(step: Step, x: torch.Tensor, reads: list[torch.Tensor | float]) -> to
         return x + reads[0] * (reads[1] if len(reads) > 1 else 1.0)
     if isinstance(step, Activation):
         return MEANINGS[step.function](x)
+    if isinstance(step, Gate):
+        gate, up = x.unflatten(1, (-1, 2, GROUP)).unbind(2)
+        named = dict(zip(step.reads, reads, strict=True))
+        values = {"gate": gate.flatten(1), "up": up.flatten(1), **named}
+        return torch.broadcast_to(torch.as_tensor(evaluate(step.tree, values, MEANINGS)), values["up"].shape)
     if isinstance(step, Apply):
         named = dict(zip(step.reads, reads, strict=True))
         return torch.broadcast_to(torch.as_tensor(evaluate(step.tree, {"acc": x, **named}, MEANINGS)), x.shape)

@@ -13,6 +13,8 @@ from typing import Any, TypeGuard
 
 ACCUMULATOR = "acc"
 """What an expression calls the value that the step before it left."""
+PAIR = ("gate", "up")
+"""What an expression calls the two values that a gate joins."""
 
 FUNCTIONS = {
     "abs": 1,
@@ -56,12 +58,12 @@ def parse(text: str) -> ast.expr:
     return tree
 
 
-def names(tree: ast.expr) -> tuple[str, ...]:
-    """Operands that an expression reads, in the order in which they first appear; ``acc`` is none of them."""
+def names(tree: ast.expr, given: tuple[str, ...] = (ACCUMULATOR,)) -> tuple[str, ...]:
+    """Operands that an expression reads, in the order in which they first appear; ``given`` are none of them."""
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called]
     found.sort(key=lambda node: node.col_offset)
-    return tuple(dict.fromkeys(node.id for node in found if node.id != ACCUMULATOR))
+    return tuple(dict.fromkeys(node.id for node in found if node.id not in given))
 
 
 def _check(node: ast.expr, text: str) -> bool:
@@ -192,23 +194,24 @@ def call(function: str, *arguments: Any) -> Value:
     return Value(ast.Call(ast.Name(function), [_node(argument, function) for argument in arguments], []))
 
 
-def trace(function: Callable[..., Any]) -> str:
+def trace(function: Callable[..., Any], values: tuple[str, ...] = (ACCUMULATOR,)) -> str:
     """The expression that a Python function computes.
 
-    Its first parameter is the accumulator, the others are operands by name. Raises ``TypeError`` for what cannot be
-    traced: control flow on values, unknown calls, other kinds of parameters or results.
+    Its first parameters are ``values``, the accumulator unless said otherwise; the others are operands by name. Raises
+    ``TypeError`` for what cannot be traced: control flow on values, unknown calls, other kinds of parameters, results.
     """
     parameters = list(inspect.signature(function).parameters.values())
     plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    if not parameters or any(each.kind not in plain for each in parameters):
+    if len(parameters) < len(values) or any(each.kind not in plain for each in parameters):
+        first = "the accumulator" if values == (ACCUMULATOR,) else " and ".join(values)
         raise TypeError(
-            f"an epilogue function takes the accumulator and then operands by name; this one takes "
-            f"{inspect.signature(function)}, so write it like lambda acc, bias: acc + bias"
+            f"an epilogue function takes {first} and then operands by name; this one takes "
+            f"{inspect.signature(function)}, so write it like lambda {', '.join(values)}, bias: {values[0]} + bias"
         )
-    given = [ACCUMULATOR, *(each.name for each in parameters[1:])]
+    given = [*values, *(each.name for each in parameters[len(values) :])]
     result = function(*(Value(ast.Name(name)) for name in given))
     text = ast.unparse(_node(result, "return"))
-    unread = [name for name in given[1:] if name not in names(parse(text))]
+    unread = [name for name in given[len(values) :] if name not in names(parse(text), values)]
     if unread:
         raise TypeError(f"the epilogue function takes {unread[0]!r} but {text!r} does not read it; remove it")
     return text

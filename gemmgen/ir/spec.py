@@ -9,11 +9,11 @@ from pydantic import Field, model_validator
 
 from gemmgen.ir.dtype import Arch, DType
 from gemmgen.ir.node import Name, Node
-from gemmgen.ir.operand import Operand
+from gemmgen.ir.operand import Operand, split_axis
 from gemmgen.ir.prologue import prologue_fits, slices_fit
-from gemmgen.ir.roles import FetchTiles, Multiplier, Ring, Role, TmaLoad, TransposeScales
+from gemmgen.ir.roles import FetchTiles, MmaSync, Multiplier, Ring, Role, Tcgen05, TmaLoad, TransposeScales
 from gemmgen.ir.schedule import Cluster, LaunchControl, Persistent, Schedule, SplitK, Tile
-from gemmgen.ir.steps import Apply, Bias, Cast, Keep, PrologueStep, Quantise, Reduce, Residual, Scale, Step, Store
+from gemmgen.ir.steps import Apply, Bias, Cast, Gate, Keep, PrologueStep, Quantise, Reduce, Residual, Scale, Step, Store
 
 QUANTISED: dict[tuple[DType, DType], int] = {
     (DType.E4M3, DType.UE8M0): 32,
@@ -28,8 +28,8 @@ QUANTISED: dict[tuple[DType, DType], int] = {
 _T = TypeVar("_T", Operand, Ring)
 ELEMENTS = (DType.F32, DType.BF16, DType.F16, DType.E4M3, DType.E5M2)
 """What the epilogue reads operands in, and rounds its result to."""
-EPILOGUE_BOXES: tuple[tuple[str, ...], ...] = ((), ("m",), ("n",), ("m", "n"))
-"""What an epilogue operand may cover: a scalar, a vector along either axis of the output, a matrix."""
+GATED_COLUMNS = 16
+"""Columns that a gate takes at a time: 8 of gate and 8 of up."""
 
 
 class KernelSpec(Node):
@@ -90,6 +90,15 @@ class KernelSpec(Node):
     def slice_of(self, operand: Operand) -> tuple[str, ...]:
         """The axes that one tile's sums meet: an output's without that of its slices."""
         return operand.box[1:] if self.sliced and operand.box[:1] == ("s",) else operand.box
+
+    @property
+    def gate(self) -> Gate | None:
+        """The step that joins pairs of columns, if there is one."""
+        return next((step for step in self.epilogue if isinstance(step, Gate)), None)
+
+    def output_columns(self, columns: int) -> int:
+        """How many columns of the output so many columns of the product become."""
+        return columns // 2 if self.gate else columns
 
     @model_validator(mode="after")
     def _check(self) -> KernelSpec:
@@ -188,7 +197,7 @@ def _operands_are_used(spec: KernelSpec) -> None:
 
 
 def _chain_is_typed(spec: KernelSpec) -> None:
-    stored = None
+    stored, columns = None, "n"
     for index, step in enumerate(spec.epilogue):
         where = f"spec {spec.name!r}, epilogue[{index}]"
         if stored is not None and not isinstance(step, Store):
@@ -199,7 +208,10 @@ def _chain_is_typed(spec: KernelSpec) -> None:
             )
         if isinstance(step, Cast):
             stored = step.to
-        _step_operands_fit(spec, step, where)
+        if isinstance(step, Gate):
+            _gate_fits(spec, step, where, columns)
+            columns = "n/2"
+        _step_operands_fit(spec, step, where, columns)
     store, output = _store(spec), spec.output
     if isinstance(store, Quantise):
         return
@@ -226,7 +238,28 @@ def _outputs_are_apart(spec: KernelSpec) -> None:
                 )
 
 
-def _step_operands_fit(spec: KernelSpec, step: Step, where: str) -> None:
+def epilogue_boxes(columns: str) -> tuple[tuple[str, ...], ...]:
+    """What an epilogue operand may cover where the chain has these columns: a number, a row, a column, a matrix."""
+    return ((), ("m",), (columns,), ("m", columns))
+
+
+def _gate_fits(spec: KernelSpec, gate: Gate, where: str, columns: str) -> None:
+    body = spec.math.body
+    if columns != "n":
+        raise ValueError(f"{where}: a second gate; one a chain joins the columns of a product")
+    if before := [step.to for step in spec.epilogue[: spec.epilogue.index(gate)] if isinstance(step, Reduce)]:
+        raise ValueError(f"{where}: a gate behind a reduction to {before[0]!r}; reduce what the gate leaves")
+    if spec.tile.n % GATED_COLUMNS:
+        raise ValueError(
+            f"{where}: a gate takes {GATED_COLUMNS} columns at a time, half of them gate and half up, but tile.n is "
+            f"{spec.tile.n}; use a multiple of {GATED_COLUMNS}"
+        )
+    if isinstance(body, Tcgen05 | MmaSync) and body.swap_ab:
+        raise ValueError(f"{where}: a gate joins columns, which swap_ab puts on the product's rows; do not swap")
+
+
+def _step_operands_fit(spec: KernelSpec, step: Step, where: str, columns: str) -> None:
+    boxes = epilogue_boxes(columns)
     types = [("casts to", step.to)] if isinstance(step, Cast) else []
     types += [(f"reads {name!r}, which holds", spec.operand(name).dtype) for name in step.reads]
     for does, dtype in types:
@@ -234,28 +267,28 @@ def _step_operands_fit(spec: KernelSpec, step: Step, where: str) -> None:
             raise ValueError(f"{where}: {step.kind} {does} {dtype}; an epilogue knows {', '.join(ELEMENTS)}")
     if isinstance(step, Scale | Bias):
         operand = spec.operand(step.operands[0])
-        allowed = EPILOGUE_BOXES if isinstance(step, Scale) else (("m",), ("n",))
+        allowed = boxes if isinstance(step, Scale) else boxes[1:3]
         if operand.box not in allowed:
             raise ValueError(f"{where}: {step.kind} by {operand.name!r} with box {operand.box}; allowed are {allowed}")
-    if isinstance(step, Apply):
+    if isinstance(step, Apply | Gate):
         for name in step.operands:
-            if spec.operand(name).box not in EPILOGUE_BOXES:
+            if spec.operand(name).box not in boxes:
                 box = spec.operand(name).box
-                raise ValueError(f"{where}: apply reads {name!r} with box {box}; allowed are {EPILOGUE_BOXES}")
+                raise ValueError(f"{where}: {step.kind} reads {name!r} with box {box}; allowed are {boxes}")
     if isinstance(step, Residual):
-        if spec.operand(step.matrix).box != ("m", "n"):
-            raise ValueError(f"{where}: residual {step.matrix!r} must have box ('m', 'n')")
+        if spec.operand(step.matrix).box != boxes[3]:
+            raise ValueError(f"{where}: residual {step.matrix!r} must have box {boxes[3]}")
         if step.beta is not None and spec.operand(step.beta).box:
             raise ValueError(f"{where}: beta {step.beta!r} must be a scalar, an operand with an empty box")
     if isinstance(step, Reduce):
         _reduction_fits(spec.operand(step.to), step, where)
     if isinstance(step, Quantise):
-        _quantising_fits(spec, step, where)
+        _quantising_fits(spec, step, where, columns)
     if isinstance(step, Keep):
-        _keeping_fits(spec, step, where)
+        _keeping_fits(spec, step, where, columns)
     if isinstance(step, Store | Quantise):
-        if spec.slice_of(spec.operand(step.to)) != ("m", "n"):
-            raise ValueError(f"{where}: {step.kind} to {step.to!r} needs box ('m', 'n')")
+        if spec.slice_of(spec.operand(step.to)) != boxes[3]:
+            raise ValueError(f"{where}: {step.kind} to {step.to!r} needs box {boxes[3]}")
         if step.through is not None:
             ring = spec.ring(step.through)
             if ring.turns != "store" or ring.holds != (step.to,):
@@ -264,10 +297,10 @@ def _step_operands_fit(spec: KernelSpec, step: Step, where: str) -> None:
                 )
 
 
-def _keeping_fits(spec: KernelSpec, step: Keep, where: str) -> None:
+def _keeping_fits(spec: KernelSpec, step: Keep, where: str, columns: str) -> None:
     operand = spec.operand(step.to)
-    if operand.box != ("m", "n") or operand.inner != "n":
-        raise ValueError(f"{where}: keep to {step.to!r} needs box ('m', 'n') with n contiguous")
+    if operand.box != ("m", columns) or operand.inner != columns:
+        raise ValueError(f"{where}: keep to {step.to!r} needs box {('m', columns)} with n contiguous")
     if operand.dtype not in ELEMENTS:
         raise ValueError(f"{where}: {step.to!r} holds {operand.dtype}; keep rounds to {', '.join(ELEMENTS)}")
 
@@ -281,23 +314,25 @@ def _reduction_fits(to: Operand, step: Reduce, where: str) -> None:
         raise ValueError(f"{where}: reduce to {to.name!r}, which holds {to.dtype}; reductions are f32")
 
 
-def _quantising_fits(spec: KernelSpec, step: Quantise, where: str) -> None:
+def _quantising_fits(spec: KernelSpec, step: Quantise, where: str, columns: str) -> None:
     data, scales = spec.operand(step.to), spec.operand(step.scales)
     block = QUANTISED.get((data.dtype, scales.dtype))
     if block is None:
         known = ", ".join(f"{values} with {scale}" for values, scale in QUANTISED)
         raise ValueError(f"{where}: no rule quantises to {data.dtype} with scales in {scales.dtype}; known are {known}")
-    if scales.box != ("m", f"n/{block * scales.dtype.scales}"):
+    axis = f"n/{block * scales.dtype.scales * split_axis(columns)[1]}"
+    if scales.box != ("m", axis):
         raise ValueError(
             f"{where}: scales {scales.name!r} have box {scales.box}; {scales.dtype} scales of {data.dtype} are one per "
-            f"{block} columns, so write ('m', 'n/{block * scales.dtype.scales}')"
+            f"{block} columns{' that a gate leaves' if spec.gate else ''}, so write ('m', {axis!r})"
         )
     if scales.dtype.scales > 1 and scales.inner != "m":
         raise ValueError(f"{where}: words of scales {scales.name!r} lie along m, as products read them; set major='m'")
     if scales.dtype.scales == 1 and scales.dtype != "f32" and scales.inner == "m":
         raise ValueError(f"{where}: bytes of scales {scales.name!r} lie along n; leave major out")
-    if spec.tile.n % block:
-        raise ValueError(f"{where}: a block of {block} columns would cross the edge of a tile with n={spec.tile.n}")
+    width = spec.output_columns(spec.tile.n)
+    if width % block:
+        raise ValueError(f"{where}: a block of {block} columns would cross the edge of a tile with {columns}={width}")
     wide = scales.dtype in ("ue4m3", "ue4m3x4")
     if (step.tensor_scale is not None) != wide:
         raise ValueError(f"{where}: tensor_scale is {step.tensor_scale!r}; ue4m3 scales need one and others have none")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from gemmgen.ir.dtype import DType
-from gemmgen.ir.expression import names, parse, trace
+from gemmgen.ir.expression import PAIR, names, parse, trace
 from gemmgen.ir.node import Name, Node
 
 
@@ -104,6 +104,42 @@ class Apply(_Link):
     @property
     def operands(self) -> tuple[str, ...]:
         return names(self.tree)
+
+
+class Gate(_Link):
+    """Join pairs of columns, gate and up, by a function: of n columns half as many are left.
+
+    ``Gate()`` is SwiGLU, ``silu(gate) * up``; ``Gate("gelu")`` names another function of the gate; ``Gate(lambda gate,
+    up, limit: minimum(silu(gate), limit) * up)`` is the author's own, traced as :class:`Apply` traces, with operands
+    that meet what is left. ``layout`` says where pairs are: ``interleaved`` has 8 columns of gate, 8 of up, and so on.
+
+    Steps before it work on all n columns, operands of later ones have boxes of ``n/2``. n is a multiple of 16.
+    """
+
+    kind: Literal["gate"] = "gate"
+    expression: str = "silu(gate) * up"
+    layout: Literal["interleaved"] = "interleaved"
+
+    def __init__(self, function: Callable[..., Any] | str | None = None, /, **fields: Any) -> None:
+        if isinstance(function, str):
+            fields["expression"] = f"{function}(gate) * up"
+        elif function is not None:
+            fields["expression"] = trace(function, PAIR)
+        super().__init__(**fields)
+
+    @field_validator("expression")
+    @classmethod
+    def _is_in_the_subset(cls, expression: str) -> str:
+        return ast.unparse(parse(expression))
+
+    @property
+    def tree(self) -> ast.expr:
+        """The expression as Python's syntax tree."""
+        return parse(self.expression)
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return names(self.tree, PAIR)
 
 
 class Keep(_Link):
@@ -241,7 +277,8 @@ class SumOfSquares(_Link):
 
 
 Step = Annotated[
-    Scale | Bias | Residual | Activation | Apply | Keep | Reduce | Cast | Quantise | Store, Field(discriminator="kind")
+    Scale | Bias | Residual | Activation | Apply | Gate | Keep | Reduce | Cast | Quantise | Store,
+    Field(discriminator="kind"),
 ]
 PrologueStep = Annotated[SumOfSquares | Cast, Field(discriminator="kind")]
 """What may be done to A's values on their way to the tensor core."""

@@ -43,6 +43,7 @@ class Dispatcher:
     The first output may be one of the inputs, where the kernel reads before it writes.
 
     Launches are remembered in ``prepared``, which several dispatchers may share if metadata tells their calls apart.
+    ``gated`` says that the epilogue joins pairs of columns.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Dispatcher:
         scalars: Sequence[str],
         choose: Chooser,
         prepared: dict[Any, Prepared] | None = None,
+        gated: bool = False,
     ) -> None:
         self.operands = tuple(operands)
         self.names = tuple(operand.name for operand in operands)
@@ -59,13 +61,14 @@ class Dispatcher:
         self.scalars = tuple(scalars)
         self.prepared: dict[Any, Prepared] = {} if prepared is None else prepared
         self._choose = choose
+        self._gated = gated
         self._at = self.names.index(self.outputs[0])
 
     def check(self, slots: Slots) -> dict[str, int]:
         """The problem's extents, from what fake and meta tensors have too: shapes, types, devices, gradients."""
         tensors = self._named(slots)
         check_no_gradient(tensors)
-        return check_problem(self.operands, tensors)
+        return check_problem(self.operands, tensors, self._gated)
 
     def __call__(self, slots: Slots, scalars: tuple[float, ...] = ()) -> None:
         """Check, launch, write the output."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from gemmgen.ir import DType, Operand, split_axis
+from gemmgen.ir.spec import GATED_COLUMNS
 from gemmgen.runtime.arguments import expected_shape
 from gemmgen.runtime.errors import DeviceError
 
@@ -31,13 +32,18 @@ EXTENT_LIMIT = 2**31 - 1024
 Tensors = Mapping[str, torch.Tensor]
 
 
-def check_problem(operands: Sequence[Operand], tensors: Tensors) -> dict[str, int]:
-    """The extents of m, n and k; raises ``TypeError`` or ``ValueError`` naming the tensor that does not fit."""
+def check_problem(operands: Sequence[Operand], tensors: Tensors, gated: bool = False) -> dict[str, int]:
+    """The extents of m, n and k; raises ``TypeError`` or ``ValueError`` naming the tensor that does not fit.
+
+    Where columns are ``gated``, n is a multiple of 16.
+    """
     present = [operand for operand in operands if operand.name in tensors]
     for operand in present:
         _check_tensor(operand, tensors[operand.name])
     check_devices(tensors)
     sizes = _infer_sizes(present, tensors)
+    if gated:
+        _check_gated(present, sizes["n"])
     for operand in present:
         _check_shape(operand, tensors[operand.name], sizes)
     return sizes
@@ -108,6 +114,17 @@ def _infer_sizes(operands: Sequence[Operand], tensors: Tensors) -> dict[str, int
                 sizes[name], source[name] = size, operand.name
                 _check_extent(operand.name, name, size)
     return sizes
+
+
+def _check_gated(operands: Sequence[Operand], n: int) -> None:
+    """Refuse columns that are not whole groups of gate and up."""
+    name = next(operand.name for operand in operands if "n" in operand.box)
+    padded = -(-n // GATED_COLUMNS) * GATED_COLUMNS
+    require(
+        n % GATED_COLUMNS == 0,
+        lambda: f"{name}: n is {n}; a gate joins 8 columns with 8 others, so n must be a multiple of {GATED_COLUMNS}; "
+        f"pad n to {padded} with zeros",
+    )
 
 
 def packed_extents(operand: Operand, tensor: torch.Tensor) -> dict[str, int]:

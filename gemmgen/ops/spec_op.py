@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gemmgen.ir import AnySpec, LayoutSpec, Operand
+from gemmgen.ir import AnySpec, KernelSpec, LayoutSpec, Operand
 from gemmgen.ops import library
 from gemmgen.ops.dispatch import Choice, Dispatcher
 from gemmgen.ops.kernels import kernel_of
@@ -56,7 +56,8 @@ class SpecOp:
         def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
             return choice
 
-        self.dispatcher = Dispatcher(self.tensors, self.outputs, self.scalars, choose)
+        gated = isinstance(spec, KernelSpec) and spec.gate is not None
+        self.dispatcher = Dispatcher(self.tensors, self.outputs, self.scalars, choose, gated=gated)
         self._out, self._functional = library.register_spec(self)
 
     def __call__(self, **arguments: Any) -> torch.Tensor | tuple[torch.Tensor, ...]:

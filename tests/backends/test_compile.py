@@ -13,7 +13,8 @@ import pytest
 
 from gemmgen import catalog
 from gemmgen.backends import emit, lower
-from gemmgen.ir import Activation, Apply, Bias, DType, Keep, KernelSpec, OneTile, Operand, Reduce, Residual, Scale
+from gemmgen.catalog import dense_sm100, dense_sm120
+from gemmgen.ir import Activation, Apply, Bias, DType, Gate, Keep, KernelSpec, OneTile, Operand, Reduce, Residual, Scale
 from gemmgen.runtime.nvrtc import compile_cubin
 
 NAMES = (
@@ -53,6 +54,16 @@ REDUCED = (
     Operand(name="sums", dtype=DType.F32, box=("m",)),
     Operand(name="largest", dtype=DType.F32, box=(), on_device=True),
 )
+
+
+def gated(spec: KernelSpec) -> KernelSpec:
+    """The kernel with GeGLU of bias and sums before its cast."""
+    d = spec.output.replace(box=("m", "n/2"))
+    bias = Operand(name="bias", dtype=DType.BF16, box=("n",))
+    operands = (*(each for each in spec.operands if each.name != d.name), bias, d)
+    return spec.replace(operands=operands, epilogue=(Bias(vector="bias"), Gate("gelu_tanh"), *spec.epilogue))
+
+
 VARIANTS: dict[str, Callable[[], KernelSpec]] = {
     "fp8_gemm_nt, programmatic launch": lambda: catalog.fp8_gemm_nt(SMALL, programmatic_launch=True),
     **{
@@ -85,6 +96,11 @@ VARIANTS: dict[str, Callable[[], KernelSpec]] = {
             Reduce(function="amax", along="mn", to="largest"),
             *BF16.epilogue,
         ),
+    ),
+    "a gate on sm90's widest tile": lambda: gated(catalog.bf16_gemm("nt", catalog.Shape(128, 256))),
+    "a gate on sm100's widest tile": lambda: gated(dense_sm100.bf16_gemm("nt", dense_sm100.PairShape(256, ctas=2))),
+    "a gate on sm120's widest tile": lambda: gated(
+        dense_sm120.bf16_gemm("nt", dense_sm120.WarpShape(128, 256, k_bytes=64))
     ),
 }
 

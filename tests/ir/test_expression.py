@@ -11,7 +11,7 @@ import torch
 
 from gemmgen import functions as fn
 from gemmgen.backends.epilogue import c_text
-from gemmgen.ir import Apply
+from gemmgen.ir import Apply, Gate
 from gemmgen.ir.expression import FUNCTIONS, parse
 
 
@@ -38,6 +38,17 @@ def test_the_accumulator_may_have_any_name() -> None:
 )
 def test_operators(function: Callable[..., Any], text: str) -> None:
     assert Apply(function).expression == text
+
+
+def test_gates_are_named_or_traced() -> None:
+    assert (Gate().expression, Gate("gelu").expression) == ("silu(gate) * up", "gelu(gate) * up")
+    step = Gate(lambda g, u, limit: fn.minimum(fn.silu(g), limit) * u)
+    assert (step.expression, step.operands) == ("minimum(silu(gate), limit) * up", ("limit",))
+    assert Gate.from_json(step.to_json()) == step
+    with pytest.raises(TypeError, match="takes gate and up and then operands by name; this one takes"):
+        Gate(lambda acc: acc)
+    with pytest.raises(ValueError, match="calls softmax with 1 arguments; known functions and how many they take are"):
+        Gate("softmax")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from gemmgen import catalog
+from gemmgen.catalog import dense_sm100, dense_sm120
 from gemmgen.ir import (
     Apply,
     Bias,
@@ -16,6 +17,7 @@ from gemmgen.ir import (
     Cast,
     Cluster,
     DType,
+    Gate,
     Keep,
     KernelSpec,
     OneTile,
@@ -69,6 +71,13 @@ def reducing(along: str, **fields: Any) -> dict[str, Any]:
 
 STORE = SPEC.epilogue[-1]
 CAST = Cast(to=DType.BF16)
+
+
+def gated(*extra: Operand, before: tuple[Any, ...] = (), after: tuple[Any, ...] = (), **changes: Any) -> dict[str, Any]:
+    """A gate with an output of half the columns, and steps around it."""
+    operands_ = operands(*extra, d={"box": ("m", "n/2")})
+    return {"operands": operands_, "epilogue": (*before, Gate(), *after, CAST, STORE), **changes}
+
 
 RULES: dict[str, tuple[dict[str, Any], str]] = {
     "operand twice": (
@@ -231,6 +240,38 @@ RULES: dict[str, tuple[dict[str, Any], str]] = {
         {"epilogue": (Bias(vector="bias"), CAST, STORE)},
         "names operand 'bias', which it does not define",
     ),
+    "an output too wide for a gate": ({"epilogue": (Gate(), CAST, STORE)}, "store to 'd' needs box ('m', 'n/2')"),
+    "an output too narrow": ({"operands": operands(d={"box": ("m", "n/2")})}, "store to 'd' needs box ('m', 'n')"),
+    "two gates": (gated(after=(Gate(),)), "epilogue[1]: a second gate; one a chain joins the columns of a product"),
+    "a gate behind a reduction": (
+        gated(Operand(name="sums", dtype=DType.F32, box=("m",)), before=(SUMS,)),
+        "epilogue[1]: a gate behind a reduction to 'sums'; reduce what the gate leaves",
+    ),
+    "a gate after a cast": ({"epilogue": (CAST, Gate(), STORE)}, "epilogue[1]: gate comes after a cast"),
+    "a tile with gate and no up": (
+        gated(tile=Tile(m=128, n=120, k=128)),
+        "a gate takes 16 columns at a time, half of them gate and half up, but tile.n is 120; use a multiple of 16",
+    ),
+    "a wide bias behind a gate": (
+        gated(BIAS, after=(Bias(vector="bias"),)),
+        "epilogue[1]: bias by 'bias' with box ('n',); allowed are (('m',), ('n/2',))",
+    ),
+    "a narrow bias before a gate": (
+        gated(BIAS.replace(box=("n/2",)), before=(Bias(vector="bias"),)),
+        "epilogue[0]: bias by 'bias' with box ('n/2',); allowed are (('m',), ('n',))",
+    ),
+    "a wide residual behind a gate": (
+        gated(MATRIX, after=(Residual(matrix="c"),)),
+        "epilogue[1]: residual 'c' must have box ('m', 'n/2')",
+    ),
+    "a gate of a factor": (
+        {"epilogue": (Gate(lambda gate, up, a: gate * up + a), CAST, STORE)},
+        "gate reads 'a' with box ('m', 'k'); allowed are ((), ('m',), ('n/2',), ('m', 'n/2'))",
+    ),
+    "scales as wide as without the gate": (
+        {**quantised(SCALES), "epilogue": (Gate(), Quantise(to="d", scales="d_sf"))},
+        "one per 32 columns that a gate leaves, so write ('m', 'n/64')",
+    ),
     "name": ({"name": "Bad Name"}, "String should match pattern"),
     "too many CTAs an SM": ({"ctas_per_sm": 5}, "less than or equal to 4"),
 }
@@ -283,6 +324,20 @@ def test_a_spec_answers_by_name() -> None:
         _ = ALPHA.inner
     with pytest.raises(ValueError, match="names ring 'zz', which it does not define; it defines 'ab', 'cd'"):
         SPEC.ring("zz")
+
+
+@pytest.mark.parametrize(
+    "swapped",
+    [
+        dense_sm100.bf16_gemm("nt", dense_sm100.PairShape(64, swap=True)),
+        dense_sm120.bf16_gemm("nt", dense_sm120.WarpShape(16, 128, warps=(8, 1), swap=True)),
+    ],
+    ids=lambda spec: str(spec.arch),
+)
+def test_a_gate_joins_no_rows(swapped: KernelSpec) -> None:
+    operands_ = tuple(each.replace(box=("m", "n/2")) if each.name == "d" else each for each in swapped.operands)
+    with pytest.raises(ValidationError, match="a gate joins columns, which swap_ab puts on the product's rows; do not"):
+        swapped.replace(operands=operands_, epilogue=(Gate(), *swapped.epilogue))
 
 
 def test_axes_split_into_name_and_divisor() -> None:

@@ -11,7 +11,23 @@ import torch
 
 import gemmgen
 from gemmgen.catalog import dense, dense_sm100, dense_sm120
-from gemmgen.ir import Activation, Apply, Bias, Cast, DType, Keep, KernelSpec, Operand, Reduce, Residual, Scale, Step
+from gemmgen.ir import (
+    Activation,
+    Apply,
+    Bias,
+    Cast,
+    DType,
+    Gate,
+    Keep,
+    KernelSpec,
+    Operand,
+    Reduce,
+    Residual,
+    Scale,
+    Step,
+    split_axis,
+)
+from gemmgen.runtime.arguments import expected_shape
 
 BASES: dict[str, Callable[[DType], KernelSpec]] = {
     "sm90": lambda d: dense.bf16_gemm("nt", dense.Shape(64, 32, groups=1), d),
@@ -65,12 +81,23 @@ def keep(index: int, dtype: DType = DType.BF16) -> Link:
 
 def apply(index: int, expression: str, *alongs: str) -> Link:
     """``expression`` names its operands x, y, z in the order of ``alongs``."""
+    text, operands = _named(index, expression, alongs)
+    return Link(Apply(expression=text), operands)
+
+
+def gate(index: int, expression: str, *alongs: str) -> Link:
+    """Likewise; boxes are those of what the gate leaves."""
+    text, operands = _named(index, expression, alongs)
+    return Link(Gate(expression=text), operands)
+
+
+def _named(index: int, expression: str, alongs: tuple[str, ...]) -> tuple[str, tuple[Operand, ...]]:
     operands = []
     for letter, along in zip("xyz", alongs, strict=False):
         dtype = DType.F32 if along == "scalar" else DType.BF16
         operands.append(Operand(name=f"{letter}{index}", dtype=dtype, box=BOXES[along]))
     text = expression.format(**{each.name[0]: each.name for each in operands})
-    return Link(Apply(expression=text), tuple(operands))
+    return text, tuple(operands)
 
 
 def reduction(index: int, function: str, along: str, to: str = "") -> Link:
@@ -80,16 +107,26 @@ def reduction(index: int, function: str, along: str, to: str = "") -> Link:
 
 
 def chained(arch: str, output: DType, links: list[Link]) -> KernelSpec:
-    """The architecture's small kernel with these links before its cast."""
+    """The architecture's small kernel with these links before its cast; behind a gate operands have half of n."""
     base = BASES[arch](output)
     tail = [step for step in base.epilogue if not isinstance(step, Cast)]
     cast = [Cast(to=output)] if output != DType.F32 else []
-    extra = tuple(operand for link in links for operand in link.operands)
+    extra: list[Operand] = []
+    gated = False
+    for link in links:
+        gated = gated or isinstance(link.step, Gate)
+        extra += [halved(each) if gated else each for each in link.operands]
     return base.replace(
         name=f"chain_{arch}",
-        operands=(*base.operands[:-1], *extra, base.operands[-1]),
+        operands=(*base.operands[:-1], *extra, halved(base.operands[-1]) if gated else base.operands[-1]),
         epilogue=(*(link.step for link in links), *cast, *tail),
     )
+
+
+def halved(operand: Operand) -> Operand:
+    """The operand behind a gate: where it has one element for so many of n, now for twice as many."""
+    split = [(axis, *split_axis(axis)) for axis in operand.box]
+    return operand.replace(box=tuple(f"n/{2 * by}" if name == "n" else axis for axis, name, by in split))
 
 
 def data(spec: KernelSpec, sizes: dict[str, int], seed: int) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
@@ -100,7 +137,7 @@ def data(spec: KernelSpec, sizes: dict[str, int], seed: int) -> tuple[dict[str, 
         if operand.is_scalar:
             scalars[operand.name] = float(torch.rand((), generator=generator) + 0.5)
         elif operand not in spec.outputs:
-            values = torch.randn([sizes[axis] for axis in operand.box], generator=generator)
+            values = torch.randn(expected_shape(operand, sizes), generator=generator)
             size = sizes["k"] ** -0.25 if "k" in operand.box else 1.0
             tensors[operand.name] = pitched((values * size).to(TORCH[operand.dtype]), operand)
     return tensors, scalars
@@ -133,7 +170,7 @@ class Room:
     """An output amid memory full of NaN, a vector as one row: rows above and below, columns to the right."""
 
     def __init__(self, operand: Operand, sizes: dict[str, int]) -> None:
-        shape = [sizes[axis] for axis in operand.box]
+        shape = expected_shape(operand, sizes)
         rows, self.columns = [1, 1, *shape][-2:]
         pitch = -(-self.columns // 16) * 16 + 16
         self.name = operand.name

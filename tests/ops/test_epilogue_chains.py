@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import chains
 import pytest
+import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+import gemmgen
 from gemmgen.ir import DType
 
 ALONG = st.sampled_from(["m", "n"])
@@ -19,8 +21,15 @@ EXPRESSIONS = [
     ("maximum(minimum(acc, 2), -{x})", ("scalar",)),
     ("tanh(acc) - erf({x}) / (1 + abs({y}))", ("m", "n")),
     ("acc * rsqrt({x} * {x} + 1) + exp(-abs(acc))", ("m",)),
-    ("log(1 + sigmoid(acc)) * sqrt(abs({x}))", ("matrix",)),
+    ("log(2 + sigmoid(acc)) * sqrt(abs({x}))", ("matrix",)),
     ("-acc - (2 - gelu(acc)) + {x} * ({y} - {z})", ("m", "n", "matrix")),
+]
+
+GATES = [
+    ("silu(gate) * up", ()),
+    ("squared_relu(gate) * up", ()),
+    ("minimum(gate, {x}) * sigmoid({y} * gate) * (up + 1)", ("scalar", "n")),
+    ("relu(gate + {x}) * up - {y}", ("m", "matrix")),
 ]
 
 
@@ -39,16 +48,53 @@ def links(index: int) -> st.SearchStrategy[chains.Link]:
 
 
 CHAINS = st.integers(1, 6).flatmap(lambda count: st.tuples(*map(links, range(count))))
+GATED = st.none() | st.tuples(st.integers(0, 6), st.sampled_from(GATES))
+"""No gate, or where in the chain it stands, and its function."""
 
 
 @pytest.mark.parametrize("arch", chains.BASES)
 @settings(
     max_examples=6, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
 )
-@given(chain=CHAINS, output=OUTPUTS, m=st.integers(1, 150), n=st.integers(1, 10), seed=st.integers(0, 99))
-def test_any_chain(arch: str, chain: tuple[chains.Link, ...], output: DType, m: int, n: int, seed: int) -> None:
-    spec = chains.chained(arch, output, list(chain))
-    chains.run_and_check(spec, {"m": m, "n": 16 * n, "k": 72}, seed)
+@given(chain=CHAINS, gated=GATED, output=OUTPUTS, m=st.integers(1, 150), n=st.integers(1, 10), seed=st.integers(0, 99))
+def test_any_chain(
+    arch: str,
+    chain: tuple[chains.Link, ...],
+    gated: tuple[int, tuple[str, tuple[str, ...]]] | None,
+    output: DType,
+    m: int,
+    n: int,
+    seed: int,
+) -> None:
+    links = list(chain)
+    if gated is not None:
+        at, (text, alongs) = gated
+        links.insert(at, chains.gate(len(links), text, *alongs))
+    spec = chains.chained(arch, output, links)
+    chains.run_and_check(spec, {"m": m, "n": (16 if gated is None else 32) * n, "k": 72}, seed)
+
+
+@pytest.mark.parametrize("arch", chains.BASES)
+@pytest.mark.parametrize(
+    ("schedule", "function"), [("early", "silu"), ("late", "gelu_tanh"), ("random", "sigmoid"), ("starve", "relu")]
+)
+def test_a_gate_between_operands_of_both_widths(arch: str, schedule: str, function: str) -> None:
+    before = [chains.bias(0, "n"), chains.residual(1), chains.keep(2, DType.F32)]
+    sums = [chains.reduction(7, "sum_of_squares", "n"), chains.reduction(8, "amax", "mn")]
+    behind = [chains.bias(4, "n"), chains.keep(5), chains.residual(6), *sums]
+    spec = chains.chained(arch, DType.BF16, [*before, chains.gate(3, f"{function}(gate) * up"), *behind])
+    chains.run_and_check(spec, {"m": 131, "n": 176, "k": 40}, seed=2, schedule=schedule)
+
+
+@pytest.mark.parametrize("arch", chains.BASES)
+def test_a_gate_wants_whole_groups(arch: str) -> None:
+    spec = chains.chained(arch, DType.BF16, [chains.gate(0, GATES[0][0])])
+    a, b = torch.zeros(3, 64).bfloat16(), torch.zeros(24, 64).bfloat16()
+    sentence = "b: n is 24; a gate joins 8 columns with 8 others, so n must be a multiple of 16; pad n to 32 with zeros"
+    with gemmgen.simulate(arch), pytest.raises(ValueError, match=sentence):
+        gemmgen.op(spec)(a=a, b=b)
+    with pytest.raises(ValueError, match=sentence):
+        gemmgen.op(spec)(a=a.to("meta"), b=b.to("meta"))
 
 
 @pytest.mark.parametrize("arch", chains.BASES)

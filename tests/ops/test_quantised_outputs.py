@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import gemmgen
-from gemmgen.ir import Bias, DType, KernelSpec, Operand, Quantise
+from gemmgen.ir import Bias, DType, Gate, KernelSpec, Operand, Quantise
 from gemmgen.ops import quantise
 from gemmgen.ops.problem import TORCH_DTYPES
 from gemmgen.runtime.arguments import expected_shape
@@ -138,7 +138,14 @@ def data(sizes: dict[str, int], special: bool) -> dict[str, torch.Tensor]:
     return {"a": a, "b": b, "bias": bias}
 
 
-def plain_result(arch: str, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+def gated(spec: KernelSpec) -> KernelSpec:
+    """With SwiGLU behind the bias: outputs have half of the columns."""
+    written, (bias, *rest) = spec.outputs, spec.epilogue
+    operands = tuple(chains.halved(each) if each in written else each for each in spec.operands)
+    return spec.replace(operands=operands, epilogue=(bias, Gate(), *rest))
+
+
+def plain_result(arch: str, inputs: dict[str, torch.Tensor], with_gate: bool = False) -> torch.Tensor:
     """The same kernel's sums with their bias in fp32."""
     base = WIDE[arch](DType.F32)
     spec = base.replace(
@@ -146,7 +153,7 @@ def plain_result(arch: str, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         epilogue=(Bias(vector="bias"), *base.epilogue),
     )
     with gemmgen.simulate(arch, sms=2):
-        return gemmgen.op(spec)(**inputs)
+        return gemmgen.op(gated(spec) if with_gate else spec)(**inputs)
 
 
 WIDE: dict[str, Callable[[DType], KernelSpec]] = {
@@ -168,6 +175,35 @@ def test_the_bits_of_the_quantiser(arch: str, name: str, special: bool) -> None:
     outputs = {each.name: filled(each, sizes) for each in spec.outputs}
     extra = {"tensor_scale": quantise.nvfp4_tensor_scale(expected)} if form.wide else {}
     with gemmgen.simulate(arch, schedule="random", seed=3, sms=2):
+        gemmgen.op(spec)(**inputs, **extra, **outputs)
+    assert torch.equal(as_bytes(outputs["d"]), as_bytes(codes))
+    assert torch.equal(as_bytes(outputs["d_sf"]).view(sizes["m"], -1), packed(wanted, form))
+    for output in outputs.values():
+        assert bool((beside(output) == FILL).all())
+
+
+WIDEST: dict[str, Callable[[DType], KernelSpec]] = {
+    "sm90": lambda d: chains.dense.bf16_gemm("nt", chains.dense.Shape(64, 256, groups=1), d),
+    "sm100": lambda d: chains.dense_sm100.bf16_gemm("nt", chains.dense_sm100.PairShape(256), d),
+    "sm120": WIDE["sm120"],
+}
+
+
+GATED_FORMS = ("mxfp8", "mxfp8 in words", "fp8 by row", "nvfp4")
+
+
+@pytest.mark.parametrize(("arch", "name"), [case for case in CASES if case[1] in GATED_FORMS])
+def test_gated_values_are_quantised_likewise(arch: str, name: str) -> None:
+    """SwiGLU in fp32, then the quantiser; the last of the blocks of 8-bit numbers is cut."""
+    form, staged = FORMS[name], name != "mxfp8"
+    sizes = {"m": 67, "n": 2 * (272 if form.dtype == DType.E4M3 else 288), "k": 24}
+    inputs = data(sizes, False)
+    expected = plain_result(arch, inputs, with_gate=True)
+    codes, wanted = form.cast(expected)
+    spec = gated(quantised(WIDEST[arch](DType.BF16), form, staged=staged))
+    outputs = {each.name: filled(each, sizes) for each in spec.outputs}
+    extra = {"tensor_scale": quantise.nvfp4_tensor_scale(expected)} if form.wide else {}
+    with gemmgen.simulate(arch, schedule="random", seed=5, sms=2):
         gemmgen.op(spec)(**inputs, **extra, **outputs)
     assert torch.equal(as_bytes(outputs["d"]), as_bytes(codes))
     assert torch.equal(as_bytes(outputs["d_sf"]).view(sizes["m"], -1), packed(wanted, form))

@@ -62,7 +62,10 @@ DEVICE void values_of_fragments(float2 (&x)[GROUPS], const float* acc, u32 row, 
 // Staged through SLOTS buffers of 16 rows x ROW_BYTES a warp and written by TMA, which clips at the matrix's edge.
 template <class Rule, class Scales, u32 ROW_BYTES, u32 SLOTS>
 class StagedQuantisedFragments {
-  static constexpr u32 COLS = ROW_BYTES * 8 / Rule::BITS;
+ public:
+  static constexpr u32 COLS = ROW_BYTES * 8 / Rule::BITS;  // at a time
+
+ private:
   static constexpr u32 BUFFER = 16 * ROW_BYTES;
   const ptx::TensorMap& map_;
   u32 buffers_;
@@ -137,6 +140,8 @@ class DirectQuantisedFragments {
   }
 
  public:
+  enum : u32 { COLS = Rule::BLOCK };  // at a time
+
   DEVICE DirectQuantisedFragments(void* to, u64 stride, Scales scales)
       : to_(static_cast<u8*>(to)), stride_(stride), scales_(scales) {}
 

@@ -36,7 +36,10 @@ struct PairOf<float> {
 // Staged through SLOTS buffers of 16 rows x ROW_BYTES a warp and written by TMA, which clips at the matrix's edge.
 template <class T, u32 ROW_BYTES, u32 SLOTS>
 class StagedStore {
-  static constexpr u32 COLS = ROW_BYTES / sizeof(T);
+ public:
+  static constexpr u32 COLS = ROW_BYTES / sizeof(T);  // columns at a time
+
+ private:
   static constexpr u32 BUFFER = 16 * ROW_BYTES;
   const ptx::TensorMap& map_;
   u32 buffers_;
@@ -149,6 +152,8 @@ class DirectStore {
   u64 stride_;
 
  public:
+  enum : u32 { COLS = 8 };  // at a time
+
   DEVICE DirectStore(T* to, u64 stride) : to_(to), stride_(stride) {}
 
   // Columns n and n + 1 of a row inside the matrix; the second may lie past its edge.
