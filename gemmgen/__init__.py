@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Cast,
         Cluster,
         DType,
+        Epilogue,
         FetchTiles,
         Gate,
         Keep,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
         TransposeScales,
         Wgmma,
     )
-    from gemmgen.ops import op
+    from gemmgen.ops import fuse, op
     from gemmgen.runtime.simulation import simulate
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "Cast",
     "Cluster",
     "DType",
+    "Epilogue",
     "FetchTiles",
     "Gate",
     "Keep",
@@ -85,11 +87,12 @@ __all__ = [
     "TmemStore",
     "TransposeScales",
     "Wgmma",
+    "fuse",
     "op",
     "simulate",
 ]
 
-_ELSEWHERE = {"op": "gemmgen.ops", "simulate": "gemmgen.runtime.simulation"}
+_ELSEWHERE = {"fuse": "gemmgen.ops", "op": "gemmgen.ops", "simulate": "gemmgen.runtime.simulation"}
 _ROOMS = ("backends", "catalog", "ir", "ops", "runtime", "sim")
 
 

@@ -10,6 +10,7 @@ from gemmgen.catalog.dense_sm100 import Factor, PairShape
 from gemmgen.catalog.dense_sm100 import bf16_gemm as bf16_gemm_sm100
 from gemmgen.catalog.dense_sm120 import WarpShape
 from gemmgen.catalog.dense_sm120 import bf16_gemm as bf16_gemm_sm120
+from gemmgen.catalog.fused import FUSED, fp8_output, fused_operator, fused_specs, mxfp8_output
 from gemmgen.catalog.layout import layouts, pack_bytes, pack_ue8m0, to_k_major, to_m_major
 from gemmgen.catalog.prenorm import PRENORM_COLUMNS, PrenormShape, shipped_prenorm, tf32_hc_prenorm_gemm
 from gemmgen.catalog.shapes import (
@@ -19,6 +20,7 @@ from gemmgen.catalog.shapes import (
     FP8_GENERAL_SHAPES,
     FP8_SHAPES,
 )
+from gemmgen.catalog.shapes_sm120 import WIDE_WARPS_SM120
 from gemmgen.catalog.shipped_sm100 import (
     FP8,
     FP8_FP4,
@@ -63,7 +65,8 @@ def bf16_shapes(layout: str, d: DType, residual: bool, direct_store: bool) -> tu
 @cache
 def specs() -> dict[str, KernelSpec]:
     """Every shipped spec by name, in a fixed order."""
-    return {spec.name: spec for spec in (*_fp8(), *_bf16(), *shipped_prenorm(), *shipped_sm100(), *shipped_sm120())}
+    products = (*_fp8(), *_bf16(), *shipped_prenorm(), *shipped_sm100(), *shipped_sm120(), *fused_specs().values())
+    return {spec.name: spec for spec in products}
 
 
 def all_specs() -> dict[str, AnySpec]:
@@ -96,11 +99,13 @@ __all__ = [
     "COARSE_FP4",
     "FP8",
     "FP8_FP4",
+    "FUSED",
     "LAYOUTS",
     "MXFP4",
     "NVFP4",
     "OUTPUTS",
     "PRENORM_COLUMNS",
+    "WIDE_WARPS_SM120",
     "Factor",
     "PairShape",
     "PrenormShape",
@@ -115,8 +120,12 @@ __all__ = [
     "bf16_shapes_sm100",
     "bf16_shapes_sm120",
     "fp8_gemm_nt",
+    "fp8_output",
     "fp8_shapes",
+    "fused_operator",
+    "fused_specs",
     "layouts",
+    "mxfp8_output",
     "pack_bytes",
     "pack_ue8m0",
     "scaled_gemm_sm100",

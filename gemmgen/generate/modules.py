@@ -15,7 +15,11 @@ from gemmgen.generate.operators import ERRORS, OPERATORS, Operator, kernels_of
 from gemmgen.ir import Arch
 
 LINE_LENGTH = 120
-ALIASES = {"Pair": "tuple[torch.Tensor, torch.Tensor | ops.Blocked128x4]", "Recipe": "tuple[int, ...]"}
+ALIASES = {
+    "Pair": "tuple[torch.Tensor, torch.Tensor | ops.Blocked128x4]",
+    "Quantised": "tuple[torch.Tensor, torch.Tensor]",
+    "Recipe": "tuple[int, ...]",
+}
 """Type aliases of ``gemmgen.ops`` written out, so that a reader of the wrapper need not look them up."""
 
 

@@ -25,14 +25,15 @@ class Operator:
 
 def kernels_of(op: str, arch: Arch) -> tuple[KernelSpec, ...]:
     """The shipped specs that serve an op on an architecture, in catalog order."""
-    return tuple(spec for spec in catalog.specs().values() if spec.name.startswith(f"{arch}_{op}_"))
+    return tuple(spec for spec in catalog.specs().values() if spec.arch == arch and op_of(spec) == op)
 
 
 def op_of(spec: AnySpec) -> str:
     """The op that a shipped spec serves; layout kernels serve any that needs them, some specs only ``gemmgen.op``."""
     if isinstance(spec, LayoutSpec):
         return spec.kind
-    return next((op for op in OPERATORS if spec.name.startswith(f"{spec.arch}_{op}_")), "gemmgen.op")
+    named = [op for op in OPERATORS if spec.name.startswith(f"{spec.arch}_{op}_")]
+    return max(named, key=len, default="gemmgen.op")
 
 
 ERRORS = {
@@ -51,6 +52,12 @@ _OUTPUT = {
 }
 
 
+_FINISH = {
+    "bias": "bf16 or fp32 [N], added to every row in fp32.",
+    "activation": "relu, squared_relu, gelu, gelu_tanh or silu, of the sum with c and bias, in fp32 before rounding.",
+}
+
+
 def _fp8() -> Operator:
     return Operator(
         name="fp8_gemm_nt",
@@ -65,6 +72,7 @@ def _fp8() -> Operator:
             "recipe_b": "(128, 128) or (1, 128), with recipe_a, instead of recipe; sm100 and sm120 also take 32.",
             "disable_ue8m0_cast": "sm90 uses fp32 scales exactly as they are; others refuse it with fp32 scales.",
             **_OUTPUT,
+            **_FINISH,
         },
     )
 
@@ -160,6 +168,7 @@ def _bf16(layout: str) -> Operator:
             "a": f"bf16 {a}, one dimension contiguous, the other's pitch a multiple of 16 bytes.",
             "b": f"bf16 {b}, one dimension contiguous, the other's pitch a multiple of 16 bytes.",
             **_OUTPUT,
+            **(_FINISH if layout == "nt" else {}),
         },
     )
 
@@ -180,8 +189,41 @@ _PRENORM = Operator(
 )
 
 
+def _quantised(product: str, label: str, what: str, scales: str) -> Operator:
+    recipes = (
+        {} if product.startswith("bf16") else {name: _RECIPES[name] for name in ("recipe", "recipe_a", "recipe_b")}
+    )
+    return Operator(
+        name=f"{product}_{label}",
+        summary=f"d_fp8[M, N], d_sf = {product} quantised in the epilogue, from the fp32 sums: {what}.",
+        parameters={
+            "a": f"as {product} takes it.",
+            "b": f"as {product} takes it.",
+            "d_fp8": "e4m3 [M, N] to write to, rows contiguous, any pitch; allocated when left out, returned as well.",
+            "d_sf": f"{scales}; allocated when left out, returned either way.",
+            **recipes,
+        },
+    )
+
+
+_QUANTISED = (
+    (
+        "mxfp8out",
+        "a power of two for 32 columns",
+        "float8_e8m0fnu [M, ceil(N/32)], or int32 [M, ceil(N/128)], four a "
+        "word along M, as sm100 and sm120 read the scales of a next product's a",
+    ),
+    (
+        "fp8out",
+        "an fp32 scale for 128 columns",
+        "fp32 [M, ceil(N/128)], along N, or along M as sm90 reads the scales of " "a next product's a",
+    ),
+)
+
+
 def _all() -> tuple[Operator, ...]:
     mixed = map(_fp8_fp4, catalog.LAYOUTS)
+    fused = [_quantised(product, *each) for product in ("fp8_gemm_nt", "bf16_gemm_nt") for each in _QUANTISED]
     return (
         _fp8(),
         *map(_fp8_transposed, catalog.LAYOUTS[1:]),
@@ -190,6 +232,7 @@ def _all() -> tuple[Operator, ...]:
         _NVFP4,
         *map(_bf16, catalog.LAYOUTS),
         _PRENORM,
+        *fused,
     )
 
 

@@ -1,6 +1,7 @@
 """The vocabulary: kernel specs and plans as frozen data. Imports pydantic and nothing of ours."""
 
 from gemmgen.ir.dtype import Arch, DType
+from gemmgen.ir.epilogue import Epilogue
 from gemmgen.ir.layout import AnyPlan, AnySpec, LayoutPlan, LayoutSpec
 from gemmgen.ir.node import Node
 from gemmgen.ir.operand import Operand, split_axis
@@ -64,6 +65,7 @@ __all__ = [
     "Cast",
     "Cluster",
     "DType",
+    "Epilogue",
     "FetchTiles",
     "Gate",
     "Keep",

@@ -19,6 +19,13 @@ from gemmgen.ops.api_block_scaled import (
     mxfp4_gemm_nt,
     nvfp4_gemm_nt,
 )
+from gemmgen.ops.api_fused import (
+    bf16_gemm_nt_fp8out,
+    bf16_gemm_nt_mxfp8out,
+    fp8_gemm_nt_fp8out,
+    fp8_gemm_nt_mxfp8out,
+)
+from gemmgen.ops.fused_op import FUSED_OPERATORS, FusedOp, fuse
 from gemmgen.ops.quantise import (
     cast_back_from_fp4,
     cast_back_from_fp8,
@@ -47,11 +54,15 @@ from gemmgen.ops.selection import OPERATORS, spec_for
 from gemmgen.ops.spec_op import SpecOp, op
 
 __all__ = [
+    "FUSED_OPERATORS",
     "OPERATORS",
     "Blocked128x4",
+    "FusedOp",
     "SpecOp",
     "bf16_gemm_nn",
     "bf16_gemm_nt",
+    "bf16_gemm_nt_fp8out",
+    "bf16_gemm_nt_mxfp8out",
     "bf16_gemm_tn",
     "bf16_gemm_tt",
     "cast_back_from_fp4",
@@ -67,9 +78,12 @@ __all__ = [
     "fp8_fp4_gemm_tt",
     "fp8_gemm_nn",
     "fp8_gemm_nt",
+    "fp8_gemm_nt_fp8out",
+    "fp8_gemm_nt_mxfp8out",
     "fp8_gemm_tn",
     "fp8_gemm_tt",
     "from_blocked_128x4",
+    "fuse",
     "get_mn_major_tma_aligned_packed_ue8m0_tensor",
     "get_mn_major_tma_aligned_tensor",
     "get_tma_aligned_size",

@@ -13,15 +13,15 @@ from gemmgen.ops.call_arguments import (
     Pair,
     Recipe,
     check_compiled_dims,
+    check_recipe,
     check_tensors,
     output_dtype,
     pair,
     transposed,
     transposed_pair,
 )
+from gemmgen.ops.finish import finished
 from gemmgen.ops.launch import relaunch
-
-GRANULARITIES = {128: (1, 128, 128), 1: (1, 1, 128)}
 
 
 def fp8_gemm_nt(
@@ -36,6 +36,8 @@ def fp8_gemm_nt(
     disable_ue8m0_cast: bool = False,
     *,
     out_dtype: torch.dtype | None = None,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
 ) -> torch.Tensor:
     """``d[m, n] = (a * sfa) . (b * sfb)^T (+ c)`` for e4m3 ``a`` [m, k] and ``b`` [n, k], summed in fp32.
 
@@ -49,12 +51,18 @@ def fp8_gemm_nt(
         shape of b's scales decides.
     compiled_dims, disable_ue8m0_cast: accepted for compatibility; extents are run-time values, scales are exact.
     out_dtype: type of an allocated d; c's or bf16 by default.
+    bias: bf16 or fp32 [n], added to every row in fp32.
+    activation: relu, squared_relu, gelu, gelu_tanh or silu, of the sum with c and bias, in fp32 before rounding.
     """
     (a_data, sfa), (b_data, sfb) = pair("a", a), pair("b", b)
+    if bias is not None or activation is not None:
+        check_compiled_dims(compiled_dims)
+        recipes = {"recipe": recipe, "recipe_a": recipe_a, "recipe_b": recipe_b}
+        return finished("fp8_gemm_nt", a, b, d, c, out_dtype, bias, activation, **recipes)
     stated = recipe is not None or recipe_a is not None or recipe_b is not None
     if stated and not scales_blocks(a_data):
         check_tensors(b=b_data, sfb=sfb)
-        _check_recipe(b_data, sfb, recipe, recipe_a, recipe_b)
+        check_recipe(b_data, sfb, recipe, recipe_a, recipe_b)
     check_compiled_dims(compiled_dims)
     if d is not None and out_dtype is None:
         slots = (a_data, sfa, b_data, sfb, d) if c is None else (a_data, sfa, b_data, sfb, c, d)
@@ -64,8 +72,7 @@ def fp8_gemm_nt(
     if scales_blocks(a_data):
         check_tensors(a=a_data, b=b_data)
         scaled_call.check_types("fp8_gemm_nt", a_data, b_data, (torch.float8_e4m3fn,))
-        recipes = (recipe, recipe_a, recipe_b)
-        return scaled_call.ue8m0(a, b, d, c, recipes, out_dtype, keeps_fp32=disable_ue8m0_cast)
+        return scaled_call.ue8m0(a, b, d, c, (recipe, recipe_a, recipe_b), out_dtype, keeps_fp32=disable_ue8m0_cast)
     check_tensors(a=a_data, sfa=sfa, b=b_data, sfb=sfb, c=c, d=d)
     dtype = output_dtype(d, c, out_dtype)
     if d is not None:
@@ -141,6 +148,8 @@ def bf16_gemm_nt(
     compiled_dims: str = "nk",
     *,
     out_dtype: torch.dtype | None = None,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
 ) -> torch.Tensor:
     """``d[m, n] = a . b^T (+ c)`` for bf16 ``a`` [m, k] and ``b`` [n, k], summed in fp32.
 
@@ -149,8 +158,12 @@ def bf16_gemm_nt(
     c: added, of d's type and shape; may be d itself.
     compiled_dims: accepted for compatibility; extents are run-time values.
     out_dtype: type of an allocated d; c's or bf16 by default.
+    bias: bf16 or fp32 [n], added to every row in fp32.
+    activation: relu, squared_relu, gelu, gelu_tanh or silu, of the sum with c and bias, in fp32 before rounding.
     """
     check_compiled_dims(compiled_dims)
+    if bias is not None or activation is not None:
+        return finished("bf16_gemm_nt", a, b, d, c, out_dtype, bias, activation)
     if d is not None and out_dtype is None:
         slots = (a, b, d) if c is None else (a, b, c, d)
         if library.is_plain(slots) and relaunch(dense.PREPARED, slots):
@@ -225,27 +238,3 @@ def tf32_hc_prenorm_gemm(
         library.written(sqr_sum)
         return
     library.tf32_hc_prenorm_gemm(a, b, d, sqr_sum, num_splits)
-
-
-def _check_recipe(
-    b: torch.Tensor, sfb: torch.Tensor, recipe: Recipe | None, recipe_a: Recipe | None, recipe_b: Recipe | None
-) -> None:
-    """A recipe may only confirm what the shape of the scales says."""
-    if recipe is not None and (recipe_a is not None or recipe_b is not None):
-        raise ValueError(f"recipe: {tuple(recipe)} comes with recipe_a or recipe_b; pass either recipe or both others")
-    if recipe is None and (recipe_a is None or recipe_b is None):
-        missing = "recipe_a" if recipe_a is None else "recipe_b"
-        raise ValueError(f"{missing}: is missing; pass recipe_a and recipe_b together, or recipe alone")
-    wanted = tuple(recipe) if recipe is not None else (*recipe_a, *recipe_b)  # type: ignore[misc]
-    allowed = GRANULARITIES if recipe is not None else {columns: (1, 128, columns, 128) for columns in GRANULARITIES}
-    columns = next((columns for columns, known in allowed.items() if known == wanted), None)
-    if columns is None:
-        name = "recipe" if recipe is not None else "recipe_a + recipe_b"
-        raise ValueError(
-            f"{name}: {wanted} is not supported on sm90; use one of {', '.join(map(str, allowed.values()))}"
-        )
-    if b.dim() == 2 and b.shape[0] > 1 and dense.scale_columns(b, sfb) != columns:
-        raise ValueError(
-            f"sfb: shape is {tuple(sfb.shape)} for b {tuple(b.shape)}, but the recipe {wanted} says one scale per "
-            f"{columns} x 128 of b; pass scales of that granularity or leave the recipe out"
-        )

@@ -14,14 +14,14 @@ import torch
 from gemmgen.ir import DType, Operand
 from gemmgen.ops.dispatch import Choice, Dispatcher
 from gemmgen.ops.launch import Prepared, Slots
-from gemmgen.ops.memory import pointer_fault, tma_fault, tma_store_fault
-from gemmgen.ops.problem import TORCH_DTYPES, Tensors, check_rank
+from gemmgen.ops.memory import pointer_fault, tma_fault
+from gemmgen.ops.problem import Tensors, check_rank
 from gemmgen.ops.selection import spec_for
+from gemmgen.ops.tail import Tail, plain
 from gemmgen.runtime.kernel_text import Target
 
 PREPARED: dict[Any, Prepared] = {}
 """Launches of all dense operators: the number and types of their tensors tell them apart."""
-OUTPUTS = {TORCH_DTYPES[dtype]: dtype for dtype in (DType.BF16, DType.F32)}
 _A = {
     DType.E4M3: Operand(name="a", dtype=DType.E4M3, box=("m", "k")),
     DType.BF16: Operand(name="a", dtype=DType.BF16, box=("m", "k")),
@@ -80,16 +80,18 @@ def empty(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.empty((a.shape[0], b.shape[0]), dtype=dtype, device=a.device)
 
 
-def output_dtype(dtype: torch.dtype) -> DType:
-    """The IR's name of an output type."""
-    if dtype not in OUTPUTS:
-        raise TypeError(f"d: dtype is {dtype}; must be one of {', '.join(str(each) for each in OUTPUTS)}")
-    return OUTPUTS[dtype]
+@cache
+def _fp8_dispatcher(columns: int, dtype: torch.dtype, residual: bool) -> Dispatcher:
+    return fp8_dispatcher(columns, plain(dtype, residual), PREPARED)
 
 
 @cache
-def _fp8_dispatcher(columns: int, dtype: torch.dtype, residual: bool) -> Dispatcher:
-    d = output_dtype(dtype)
+def _bf16_dispatcher(dtype: torch.dtype, residual: bool) -> Dispatcher:
+    return bf16_dispatcher(plain(dtype, residual), PREPARED)
+
+
+def fp8_dispatcher(columns: int, tail: Tail, prepared: dict[Any, Prepared] | None = None) -> Dispatcher:
+    """Calls with fp32 scales, one for so many columns of the product, and what follows it."""
 
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
         sfa_major, copied = _scale_layout(tensors["sfa"], tensors["sfb"], columns)
@@ -100,21 +102,18 @@ def _fp8_dispatcher(columns: int, dtype: torch.dtype, residual: bool) -> Dispatc
             sizes["k"],
             target.sms,
             arch=target.family,
-            d=d,
-            residual=residual,
             sfa_major=sfa_major,
             sfb_columns=columns,
-            direct_store=needs_direct_store(d, tensors),
+            **tail.spec_choices(tensors),
         )
         return Choice(spec, copied)
 
     inputs = (_A[DType.E4M3], _SFA, _B[DType.E4M3], _SFB[columns])
-    return Dispatcher((*inputs, *outputs(d, residual)), ("d",), (), choose, PREPARED)
+    return Dispatcher((*inputs, *tail.operands), tail.outputs, tail.scalars, choose, prepared, tail.gated)
 
 
-@cache
-def _bf16_dispatcher(dtype: torch.dtype, residual: bool) -> Dispatcher:
-    d = output_dtype(dtype)
+def bf16_dispatcher(tail: Tail, prepared: dict[Any, Prepared] | None = None) -> Dispatcher:
+    """Calls in bf16 of any layout, and what follows the product."""
 
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
         layout = ("n" if is_k_major(_A[DType.BF16], tensors["a"]) else "t") + (
@@ -127,23 +126,12 @@ def _bf16_dispatcher(dtype: torch.dtype, residual: bool) -> Dispatcher:
             sizes["k"],
             target.sms,
             arch=target.family,
-            d=d,
-            residual=residual,
-            direct_store=needs_direct_store(d, tensors),
+            **tail.spec_choices(tensors),
         )
         return Choice(spec)
 
-    return Dispatcher((_A[DType.BF16], _B[DType.BF16], *outputs(d, residual)), ("d",), (), choose, PREPARED)
-
-
-def outputs(d: DType, residual: bool) -> tuple[Operand, ...]:
-    names = ("c", "d") if residual else ("d",)
-    return tuple(Operand(name=name, dtype=d, box=("m", "n")) for name in names)
-
-
-def needs_direct_store(d: DType, tensors: Tensors) -> bool:
-    """Whether TMA cannot store the output, or reads of C could not be as wide as the store."""
-    return any(tma_store_fault(each, tensors[each.name]) is not None for each in outputs(d, "c" in tensors))
+    inputs = (_A[DType.BF16], _B[DType.BF16])
+    return Dispatcher((*inputs, *tail.operands), tail.outputs, tail.scalars, choose, prepared, tail.gated)
 
 
 def _scale_layout(sfa: torch.Tensor, sfb: torch.Tensor, columns: int) -> tuple[str, frozenset[str]]:

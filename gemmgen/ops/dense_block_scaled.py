@@ -16,13 +16,14 @@ from gemmgen import catalog
 from gemmgen.catalog import Factor, Product
 from gemmgen.ir import Arch, DType, Operand
 from gemmgen.ops.architecture import SCALING, family_at
-from gemmgen.ops.dense import is_k_major, needs_direct_store, output_dtype, outputs
+from gemmgen.ops.dense import is_k_major
 from gemmgen.ops.dispatch import Choice, Dispatcher
 from gemmgen.ops.memory import check_no_gradient, check_overlap
 from gemmgen.ops.problem import Tensors, check_devices, check_problem, check_rank, packed_extents, require
 from gemmgen.ops.relayout import Move, put_off
 from gemmgen.ops.scales import BY_SHAPE, Scales
 from gemmgen.ops.selection import spec_for
+from gemmgen.ops.tail import Tail, plain
 from gemmgen.runtime.errors import UnsupportedArchitecture
 from gemmgen.runtime.kernel_text import Target
 from gemmgen.runtime.targets import current_target
@@ -33,62 +34,67 @@ SCALES_PER_WORD = 4
 
 @dataclass(frozen=True)
 class Call:
-    """One call: the tensors, what their scales stand for, and NVFP4's factor, which also says that it is NVFP4."""
+    """One call: the tensors, what their scales stand for, and NVFP4's factor, which also says that it is NVFP4.
+
+    ``after`` are the tensors that follow the factors, ``scalars`` the numbers, as ``tail`` lists them.
+    """
 
     a: torch.Tensor
     sfa: torch.Tensor
     b: torch.Tensor
     sfb: torch.Tensor
-    c: torch.Tensor | None
-    d: torch.Tensor
+    after: tuple[torch.Tensor, ...]
     recipe: Sequence[int]
     blocked: Sequence[bool]
     alpha: float | None
+    tail: Tail
+    scalars: tuple[float, ...] = ()
 
-    def run(self) -> torch.Tensor:
-        """d = alpha * (a * sfa) . (b * sfb)^T (+ c)."""
+    def run(self) -> None:
+        """What follows alpha * (a * sfa) . (b * sfb)^T."""
         sizes = self.check()
         if sizes["m"] == 0 or sizes["n"] == 0:
-            return self.d
+            return
         product, arch, later = self.product(), self.architecture(), list[Move]()
         of_a, of_b = self.scales()
         sfa = of_a.words(self.sfa, sizes["m"], sizes["k"], arch, later)
         sfb = of_b.words(self.sfb, sizes["n"], sizes["k"], arch, later)
         a, b = (_turned(name, tensor, arch, later) for name, tensor in (("a", self.a), ("b", self.b)))
-        after = (self.d,) if self.c is None else (self.c, self.d)
-        slots = (a, sfa, b, sfb, *after)
-        dispatcher = _dispatcher(product, self.d.dtype, self.c is not None)
+        slots = (a, sfa, b, sfb, *self.after)
+        dispatcher = _dispatcher(product, self.tail)
         if later:
             self._lay_out(later, dispatcher, slots)
-        dispatcher(slots, () if self.alpha is None else (self.alpha,))
-        return self.d
+        dispatcher(slots, (*self.scalars,) if self.alpha is None else (self.alpha, *self.scalars))
 
     def _lay_out(self, later: list[Move], dispatcher: Dispatcher, slots: tuple[torch.Tensor, ...]) -> None:
         """Run layout kernels, once nothing can be refused any more."""
-        given = {"a": self.a, "sfa": self.sfa, "b": self.b, "sfb": self.sfb, "d": self.d}
-        check_overlap("d", given, ())
+        given = {"a": self.a, "sfa": self.sfa, "b": self.b, "sfb": self.sfb}
+        for name in self.tail.outputs:
+            check_overlap(name, {**given, name: self._after[name]}, ())
         dispatcher.ready(slots)
         for move in later:
             move.check()
         for move in later:
             move.launch()
 
+    @property
+    def _after(self) -> dict[str, torch.Tensor]:
+        return {operand.name: tensor for operand, tensor in zip(self.tail.operands, self.after, strict=True)}
+
     def architecture(self) -> Arch:
         """Where the call runs; refuses where no tensor core applies scales."""
-        family = family_at(self.d.get_device()) or current_target(self.d.device).family
+        family = family_at(self.a.get_device()) or current_target(self.a.device).family
         if family not in SCALING:
             _refuse_architecture(self.product(), family)
         return Arch(family)
 
     def check(self) -> dict[str, int]:
         """The extents, from what fake and meta tensors have too; scales are judged as they were passed."""
-        residual = self.c is not None
-        tensors = {"a": self.a, "b": self.b, "c": self.c, "d": self.d}
-        present = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        present = {"a": self.a, "b": self.b, **self._after}
         check_no_gradient({**present, "sfa": self.sfa, "sfb": self.sfb})
         check_devices({**present, "sfa": self.sfa, "sfb": self.sfb})
         a, b = _as_given("a", "m", self.a), _as_given("b", "n", self.b)
-        sizes = check_problem((a, b, *outputs(output_dtype(self.d.dtype), residual)), present)
+        sizes = check_problem((a, b, *self.tail.operands), present)
         of_a, of_b = self.scales()
         _check_pairs({"a": self.a, "b": self.b}, sizes["k"])
         of_a.check(self.sfa, sizes["m"], sizes["k"])
@@ -104,18 +110,35 @@ class Call:
         """How the scales of both factors are read."""
         rows_a, k_a, rows_b, k_b = self.recipe
         if rows_b == BY_SHAPE:
-            n = _rows("b", "n", self.b)
+            n = rows("b", "n", self.b)
             per_row = self.sfb.dtype == torch.int32 or (self.sfb.dim() == 2 and n > 1 and self.sfb.shape[0] == n)
             rows_b = 1 if per_row else 128
         return Scales("sfa", (rows_a, k_a), self.blocked[0]), Scales("sfb", (rows_b, k_b), self.blocked[1])
 
 
+def call(
+    a: torch.Tensor,
+    sfa: torch.Tensor,
+    b: torch.Tensor,
+    sfb: torch.Tensor,
+    c: torch.Tensor | None,
+    d: torch.Tensor,
+    recipe: Sequence[int],
+    blocked: Sequence[bool],
+    alpha: float | None,
+) -> Call:
+    """d = alpha * (a * sfa) . (b * sfb)^T (+ c)."""
+    after = (d,) if c is None else (c, d)
+    return Call(a, sfa, b, sfb, after, recipe, blocked, alpha, plain(d.dtype, c is not None))
+
+
 def empty(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """An uninitialised output for a [m, ..] and b [n, ..]."""
-    return torch.empty((_rows("a", "m", a), _rows("b", "n", b)), dtype=dtype, device=a.device)
+    return torch.empty((rows("a", "m", a), rows("b", "n", b)), dtype=dtype, device=a.device)
 
 
-def _rows(name: str, axis: str, tensor: torch.Tensor) -> int:
+def rows(name: str, axis: str, tensor: torch.Tensor) -> int:
+    """Rows of a factor, those of which two share a byte counted apart."""
     operand = _as_given(name, axis, tensor)
     check_rank(operand, tensor)
     return packed_extents(operand, tensor)[axis]
@@ -169,8 +192,7 @@ def _inputs(product: Product) -> tuple[Operand, Operand, Operand, Operand]:
 
 
 @cache
-def _dispatcher(product: Product, dtype: torch.dtype, residual: bool) -> Dispatcher:
-    d = output_dtype(dtype)
+def _dispatcher(product: Product, tail: Tail) -> Dispatcher:
     a, sfa, b, sfb = _inputs(product)
 
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
@@ -182,14 +204,13 @@ def _dispatcher(product: Product, dtype: torch.dtype, residual: bool) -> Dispatc
             sizes["k"],
             target.sms,
             arch=target.family,
-            d=d,
-            residual=residual,
-            direct_store=needs_direct_store(d, tensors),
             product=lying,
+            **tail.spec_choices(tensors),
         )
         return Choice(spec)
 
-    return Dispatcher((a, sfa, b, sfb, *outputs(d, residual)), ("d",), ("alpha",) if product.nvfp4 else (), choose)
+    scalars = (("alpha",) if product.nvfp4 else ()) + tail.scalars
+    return Dispatcher((a, sfa, b, sfb, *tail.operands), tail.outputs, scalars, choose, gated=tail.gated)
 
 
 def _major(operand: Operand, tensor: torch.Tensor) -> str:

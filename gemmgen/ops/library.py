@@ -5,17 +5,13 @@ Every operator exists twice: a form that returns a new tensor, and ``..._out``, 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gemmgen.ops import dense, dense_block_scaled, prenorm
-
-if TYPE_CHECKING:
-    from gemmgen.ops.spec_op import SpecOp
 
 NAMESPACE = "gemmgen"
 LIBRARY = torch.library.Library(NAMESPACE, "DEF")
@@ -111,7 +107,8 @@ def _scaled(
     out_dtype: torch.dtype,
 ) -> Tensor:
     d = dense_block_scaled.empty(a, b, out_dtype)
-    return dense_block_scaled.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).run()
+    dense_block_scaled.call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).run()
+    return d
 
 
 def _scaled_fake(
@@ -126,7 +123,7 @@ def _scaled_fake(
     out_dtype: torch.dtype,
 ) -> Tensor:
     d = dense_block_scaled.empty(a, b, out_dtype)
-    dense_block_scaled.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).check()
+    dense_block_scaled.call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).check()
     return d
 
 
@@ -141,7 +138,7 @@ def _scaled_out(
     alpha: float | None,
     d: Tensor,
 ) -> None:
-    dense_block_scaled.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).run()
+    dense_block_scaled.call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).run()
     written(d)
 
 
@@ -156,7 +153,7 @@ def _scaled_out_fake(
     alpha: float | None,
     d: Tensor,
 ) -> None:
-    dense_block_scaled.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).check()
+    dense_block_scaled.call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).check()
 
 
 def _prenorm(a: Tensor, b: Tensor, d: Tensor, sqr_sum: Tensor, num_splits: int | None) -> None:
@@ -189,37 +186,6 @@ tf32_hc_prenorm_gemm = define(
     _prenorm,
     _prenorm_fake,
 )
-
-# ------------------------------------------------------------------------------------------------- users' specs
-
-
-def register_spec(op: SpecOp) -> tuple[Any, Any]:
-    """The writing and the returning form of a spec's operator."""
-    spec = op.spec
-    digest = hashlib.sha256(spec.to_json().encode()).hexdigest()[:8]
-    name = f"{spec.name}_{digest}"
-    inputs = [f"Tensor {each}" for each in op.inputs] + [f"float {each}" for each in op.scalars]
-    count, scalars, written_ = len(op.inputs), len(op.scalars), len(op.outputs)
-    none = (None,) * written_
-
-    def functional(*values: Any) -> Any:
-        return op.returned(op.run(values[:count], values[count:], none))
-
-    def out(*values: Any) -> None:
-        op.run(values[:count], values[count : count + scalars], values[count + scalars :])
-
-    def fake(*values: Any) -> Any:
-        outputs = op.completed(values[:count], none)
-        op.dispatcher.check(op.slots(values[:count], outputs))
-        return op.returned(outputs)
-
-    def out_fake(*values: Any) -> None:
-        op.dispatcher.check(op.slots(values[:count], values[count + scalars :]))
-
-    result = "Tensor" if written_ == 1 else f"({', '.join(['Tensor'] * written_)})"
-    returning = define(name, f"({', '.join(inputs)}) -> {result}", functional, fake)
-    inputs += [f"Tensor({each}!) {each}" for each in op.outputs]
-    return define(f"{name}_out", f"({', '.join(inputs)}) -> ()", out, out_fake), returning
 
 
 __all__ = [

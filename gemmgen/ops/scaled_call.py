@@ -38,15 +38,23 @@ def ue8m0(
     keeps_fp32: bool = False,
 ) -> torch.Tensor:
     """A product whose scales are powers of two, in any of the forms they come in."""
-    (a, sfa, blocked_a), (b, sfb, blocked_b) = _unpacked("a", a), _unpacked("b", b)
+    a, sfa, b, sfb, recipe, blocked = unpacked(a, b, recipes)
     for name, sf in (("sfa", sfa), ("sfb", sfb)):
         if keeps_fp32 and sf.dtype == torch.float32:
             raise ValueError(
                 f"disable_ue8m0_cast: is True and {name} is torch.float32, but these tensor cores multiply by "
                 "powers of two only; leave it out and pass powers of two; requantise_to_ue8m0 makes them"
             )
+    return call(a, sfa, b, sfb, d, c, recipe, blocked, None, out_dtype)
+
+
+def unpacked(
+    a: Any, b: Any, recipes: Recipes
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, Sequence[int], Sequence[bool]]:
+    """Both factors with their scales, what a scale stands for, and whether scales lie in 128x4 blocks."""
+    (a, sfa, blocked_a), (b, sfb, blocked_b) = _unpacked("a", a), _unpacked("b", b)
     recipe = granularity(*recipes) or default_granularity(sfa, sfb, blocked_a or blocked_b)
-    return call(a, sfa, b, sfb, d, c, recipe, (blocked_a, blocked_b), None, out_dtype)
+    return a, sfa, b, sfb, recipe, (blocked_a, blocked_b)
 
 
 def ue4m3(
@@ -83,9 +91,10 @@ def call(
         return library.block_scaled_gemm(a, sfa, b, sfb, c, recipe, blocked, alpha, dtype)
     if d is None:
         d = dense_block_scaled.empty(a, b, dtype)
-        return dense_block_scaled.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).run()
+        dense_block_scaled.call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).run()
+        return d
     if direct:
-        dense_block_scaled.Call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).run()
+        dense_block_scaled.call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).run()
         library.written(d)
     else:
         library.block_scaled_gemm_out(a, sfa, b, sfb, c, recipe, blocked, alpha, d)

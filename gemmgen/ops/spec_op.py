@@ -5,6 +5,7 @@ Knows specs and dispatchers; the shipped operators with their own argument conve
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -13,13 +14,12 @@ from typing import Any
 import torch
 
 from gemmgen.ir import AnySpec, KernelSpec, LayoutSpec, Operand
-from gemmgen.ops import library
 from gemmgen.ops.dispatch import Choice, Dispatcher
 from gemmgen.ops.kernels import kernel_of
 from gemmgen.ops.launch import Slots
 from gemmgen.ops.problem import TORCH_DTYPES, Tensors, check_rank
 from gemmgen.ops.relayout import empty_destination
-from gemmgen.runtime.arguments import expected_shape
+from gemmgen.ops.tensor_op import TensorOp, empty_output, host_number
 from gemmgen.runtime.kernel_text import Target
 
 
@@ -35,7 +35,7 @@ def _op(spec: AnySpec) -> SpecOp:
     return SpecOp(spec)
 
 
-class SpecOp:
+class SpecOp(TensorOp):
     """Calls one spec's kernel. Tensors are passed by name in box order, host scalars as numbers.
 
     Outputs are allocated unless they are passed by name, and returned either way: one as a tensor, several as a tuple.
@@ -58,55 +58,42 @@ class SpecOp:
 
         gated = isinstance(spec, KernelSpec) and spec.gate is not None
         self.dispatcher = Dispatcher(self.tensors, self.outputs, self.scalars, choose, gated=gated)
-        self._out, self._functional = library.register_spec(self)
+        digest = hashlib.sha256(spec.to_json().encode()).hexdigest()[:8]
+        parameters = [f"Tensor {each}" for each in self.inputs] + [f"float {each}" for each in self.scalars]
+        self.register(f"{spec.name}_{digest}", parameters)
 
     def __call__(self, **arguments: Any) -> torch.Tensor | tuple[torch.Tensor, ...]:
         self._check_names(arguments)
         inputs = tuple([arguments[name] for name in self.inputs])
-        scalars = tuple([_number(name, arguments[name]) for name in self.scalars])
+        scalars = tuple([host_number(name, arguments[name]) for name in self.scalars])
         given = tuple([arguments.get(name) for name in self.outputs])
-        present = [each for each in given if each is not None]
-        if library.is_direct((*inputs, *present)):
-            return self.returned(self.run(inputs, scalars, given))
         for name, tensor in zip((*self.inputs, *self.outputs), (*inputs, *given), strict=True):
             if tensor is not None:
                 check_rank(self.spec.operand(name), tensor)
-        if not present:
-            return self._functional(*inputs, *scalars)
-        outputs = self.completed(inputs, given)
-        self._out(*inputs, *scalars, *outputs)
-        return self.returned(outputs)
+        return self.call((*inputs, *scalars), given)
 
     def __repr__(self) -> str:
         return f"<gemmgen.op {self.spec.name}{self.__signature__}>"
 
-    def run(self, inputs: Slots, scalars: tuple[float, ...], given: Sequence[torch.Tensor | None]) -> Slots:
-        """Call the kernel on real tensors; outputs that are None are allocated."""
-        outputs = self.completed(inputs, given)
-        self.dispatcher(self.slots(inputs, outputs), scalars)
-        for tensor in given:
-            if tensor is not None:
-                library.written(tensor)
-        return outputs
+    def dispatch(self, values: Sequence[Any], outputs: Slots) -> None:
+        """Check everything and launch."""
+        count = len(self.inputs)
+        self.dispatcher(self.slots(tuple(values[:count]), outputs), tuple(values[count:]))
 
-    def completed(self, inputs: Slots, given: Sequence[torch.Tensor | None]) -> Slots:
-        """The outputs, those that are None allocated in the right shape and uninitialised."""
-        if None not in given:
-            return tuple(given)
-        return tuple(old if new is None else new for new, old in zip(given, self._allocate(inputs), strict=True))
+    def check(self, values: Sequence[Any], outputs: Slots) -> None:
+        """Check what fake tensors have."""
+        self.dispatcher.check(self.slots(tuple(values[: len(self.inputs)]), outputs))
 
-    def _allocate(self, inputs: Slots) -> Slots:
+    def allocate(self, values: Sequence[Any]) -> Slots:
+        """Every output in its shape, uninitialised."""
+        inputs = tuple(values[: len(self.inputs)])
         for name, tensor in zip(self.inputs, inputs, strict=True):
             check_rank(self.spec.operand(name), tensor)
         if isinstance(self.spec, LayoutSpec):
             return (empty_destination(self.spec, inputs[0]),)
         operands = [self.spec.operand(name) for name in self.inputs]
         sizes = dict([_size(operands, inputs, axis) for axis in ("m", "n")])
-        return tuple([_empty(operand, sizes, inputs[0].device) for operand in self.spec.outputs])
-
-    def returned(self, outputs: Slots) -> torch.Tensor | Slots:
-        """What a call gives back."""
-        return outputs[0] if len(outputs) == 1 else outputs
+        return tuple([empty_output(operand, sizes, inputs[0].device) for operand in self.spec.outputs])
 
     def slots(self, inputs: Slots, outputs: Slots) -> Slots:
         """Inputs and outputs in the order of the spec's operands."""
@@ -128,24 +115,6 @@ def _size(operands: Sequence[Operand], inputs: Slots, axis: str) -> tuple[str, i
     operand, tensor = next(pair for pair in zip(operands, inputs, strict=True) if axis in pair[0].box)
     size = tensor.shape[operand.box.index(axis)]
     return axis, size * (operand.dtype.packed if axis == operand.inner else 1)
-
-
-def _empty(operand: Operand, sizes: Mapping[str, int], device: torch.device) -> torch.Tensor:
-    """Memory for an output; columns that are contiguous along m start 16 bytes apart, as a product reads scales."""
-    shape, dtype = expected_shape(operand, sizes), TORCH_DTYPES[operand.dtype]
-    if not operand.box or operand.inner == operand.box[-1]:
-        return torch.empty(shape, dtype=dtype, device=device)
-    step = 16 // torch.empty(0, dtype=dtype).element_size()
-    return torch.empty_strided(shape, (1, -(-shape[0] // step) * step), dtype=dtype, device=device)
-
-
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, torch.Tensor | bool) or not hasattr(value, "__float__"):
-        raise TypeError(
-            f"{name}: is a {type(value).__name__}; a host scalar is passed as a number, so pass float({name}) "
-            "(of a CUDA tensor that waits for the GPU) or make the operand a vector"
-        )
-    return float(value)
 
 
 def _signature(spec: AnySpec) -> inspect.Signature:

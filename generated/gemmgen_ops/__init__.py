@@ -5,6 +5,8 @@ Written by ``gemmgen generate``; do not edit.
 
 from gemmgen_ops.bf16_gemm_nn import bf16_gemm_nn
 from gemmgen_ops.bf16_gemm_nt import bf16_gemm_nt
+from gemmgen_ops.bf16_gemm_nt_fp8out import bf16_gemm_nt_fp8out
+from gemmgen_ops.bf16_gemm_nt_mxfp8out import bf16_gemm_nt_mxfp8out
 from gemmgen_ops.bf16_gemm_tn import bf16_gemm_tn
 from gemmgen_ops.bf16_gemm_tt import bf16_gemm_tt
 from gemmgen_ops.fp8_fp4_gemm_nn import fp8_fp4_gemm_nn
@@ -13,6 +15,8 @@ from gemmgen_ops.fp8_fp4_gemm_tn import fp8_fp4_gemm_tn
 from gemmgen_ops.fp8_fp4_gemm_tt import fp8_fp4_gemm_tt
 from gemmgen_ops.fp8_gemm_nn import fp8_gemm_nn
 from gemmgen_ops.fp8_gemm_nt import fp8_gemm_nt
+from gemmgen_ops.fp8_gemm_nt_fp8out import fp8_gemm_nt_fp8out
+from gemmgen_ops.fp8_gemm_nt_mxfp8out import fp8_gemm_nt_mxfp8out
 from gemmgen_ops.fp8_gemm_tn import fp8_gemm_tn
 from gemmgen_ops.fp8_gemm_tt import fp8_gemm_tt
 from gemmgen_ops.mxfp4_gemm_nt import mxfp4_gemm_nt
@@ -22,6 +26,8 @@ from gemmgen_ops.tf32_hc_prenorm_gemm import tf32_hc_prenorm_gemm
 __all__ = [
     "bf16_gemm_nn",
     "bf16_gemm_nt",
+    "bf16_gemm_nt_fp8out",
+    "bf16_gemm_nt_mxfp8out",
     "bf16_gemm_tn",
     "bf16_gemm_tt",
     "fp8_fp4_gemm_nn",
@@ -30,6 +36,8 @@ __all__ = [
     "fp8_fp4_gemm_tt",
     "fp8_gemm_nn",
     "fp8_gemm_nt",
+    "fp8_gemm_nt_fp8out",
+    "fp8_gemm_nt_mxfp8out",
     "fp8_gemm_tn",
     "fp8_gemm_tt",
     "mxfp4_gemm_nt",

@@ -18,6 +18,8 @@ def bf16_gemm_nt(
     compiled_dims: str = "nk",
     *,
     out_dtype: torch.dtype | None = None,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
 ) -> torch.Tensor:
     """d[M, N] = a @ b^T (+ c) for bf16 a [M, K] and b [N, K], summed in fp32.
 
@@ -28,6 +30,8 @@ def bf16_gemm_nt(
         c: of d's shape and type, added in fp32 before the result is rounded; may be d itself.
         compiled_dims: accepted for compatibility and checked; extents are run-time values.
         out_dtype: type of a d that is allocated: c's when there is a c, else bf16.
+        bias: bf16 or fp32 [N], added to every row in fp32.
+        activation: relu, squared_relu, gelu, gelu_tanh or silu, of the sum with c and bias, in fp32 before rounding.
 
     M, N and K may be any size: M or N of 0 launches nothing, K of 0 gives c or zeros.
     CUDA tensors run on their GPU, CPU tensors on the simulator inside
@@ -44,4 +48,4 @@ def bf16_gemm_nt(
     Source: 92 kernels in this package as kernels/sm100/sm100_bf16_gemm_nt_*.cu, kernels/sm120/sm120_bf16_gemm_nt_*.cu,
         kernels/sm90/sm90_bf16_gemm_nt_*.cu, each beside its spec (.json).
     """
-    return ops.bf16_gemm_nt(a, b, d, c, compiled_dims, out_dtype=out_dtype)
+    return ops.bf16_gemm_nt(a, b, d, c, compiled_dims, out_dtype=out_dtype, bias=bias, activation=activation)

@@ -22,6 +22,8 @@ def fp8_gemm_nt(
     disable_ue8m0_cast: bool = False,
     *,
     out_dtype: torch.dtype | None = None,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
 ) -> torch.Tensor:
     """d[M, N] = (a * sfa) @ (b * sfb)^T (+ c) in e4m3, summed in fp32 with a scale every 128 (or 32) of K.
 
@@ -38,6 +40,8 @@ def fp8_gemm_nt(
         compiled_dims: accepted for compatibility and checked; extents are run-time values.
         disable_ue8m0_cast: sm90 uses fp32 scales exactly as they are; others refuse it with fp32 scales.
         out_dtype: type of a d that is allocated: c's when there is a c, else bf16.
+        bias: bf16 or fp32 [N], added to every row in fp32.
+        activation: relu, squared_relu, gelu, gelu_tanh or silu, of the sum with c and bias, in fp32 before rounding.
 
     M, N and K may be any size: M or N of 0 launches nothing, K of 0 gives c or zeros.
     CUDA tensors run on their GPU, CPU tensors on the simulator inside
@@ -55,5 +59,16 @@ def fp8_gemm_nt(
         kernels/sm90/sm90_fp8_gemm_nt_*.cu, each beside its spec (.json).
     """
     return ops.fp8_gemm_nt(
-        a, b, d, c, recipe, recipe_a, recipe_b, compiled_dims, disable_ue8m0_cast, out_dtype=out_dtype
+        a,
+        b,
+        d,
+        c,
+        recipe,
+        recipe_a,
+        recipe_b,
+        compiled_dims,
+        disable_ue8m0_cast,
+        out_dtype=out_dtype,
+        bias=bias,
+        activation=activation,
     )

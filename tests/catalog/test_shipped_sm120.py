@@ -8,8 +8,8 @@ from gemmgen import catalog
 from gemmgen.catalog import LAYOUTS
 from gemmgen.ir import Arch, DType, KernelSpec, MmaSync, Residual, Scale, SplitK, Store, split_axis
 
-SPECS = {name: spec for name, spec in catalog.specs().items() if spec.arch == Arch.SM120 and not spec.prologue}
-"""All but those of tf32_hc_prenorm_gemm, see tests/ops/test_prenorm.py."""
+PLAIN = {name: spec for name, spec in catalog.specs().items() if name not in catalog.fused_specs()}
+SPECS = {name: spec for name, spec in PLAIN.items() if spec.arch == Arch.SM120 and not spec.prologue}
 FACTORS = r"_(e4m3|e2m1)x(\d+)_(e4m3|e2m1)x(\d+)"
 NAME = re.compile(
     rf"sm120_(bf16_gemm|mxfp4_gemm|nvfp4_gemm|(?:fp8|fp8_fp4)_gemm)_(nt|nn|tn|tt)(?:{FACTORS})?"

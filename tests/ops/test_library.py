@@ -216,5 +216,5 @@ def test_opcheck_bf16_out() -> None:
 @pytest.mark.usefixtures("simulator")
 def test_opcheck_of_a_spec() -> None:
     function = gemmgen.op(catalog.bf16_gemm("nt", catalog.Shape(64, 16, groups=1)))
-    opcheck(function._functional, *bf16_problem(2, 16, 64))
-    opcheck(function._out, *bf16_problem(2, 16, 64), torch.zeros(2, 16, dtype=torch.bfloat16))
+    opcheck(function._returning, *bf16_problem(2, 16, 64))
+    opcheck(function._writing, *bf16_problem(2, 16, 64), torch.zeros(2, 16, dtype=torch.bfloat16))

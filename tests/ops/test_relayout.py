@@ -163,5 +163,5 @@ def test_compilers_see_a_layout_kernel() -> None:
     with gemmgen.simulate("sm100"):
         found = torch.compile(lambda x: op(source=x), fullgraph=True, backend="eager")(source)
         assert torch.equal(found.view(torch.uint8), source.contiguous().view(torch.uint8))
-        opcheck(op._functional, source)
-        opcheck(op._out, source, torch.empty_like(found))
+        opcheck(op._returning, source)
+        opcheck(op._writing, source, torch.empty_like(found))

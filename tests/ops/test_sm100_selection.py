@@ -17,7 +17,7 @@ from gemmgen.ops import choice_sm100, dense_block_scaled
 from gemmgen.ops.block import block_builder, whole_block
 from gemmgen.ops.dispatch import Choice, encoder
 from gemmgen.ops.launch import metadata
-from gemmgen.ops.selection import OPERATORS, PRODUCTS, spec_for
+from gemmgen.ops.selection import PRODUCTS, UNFUSED, spec_for
 from gemmgen.runtime.architectures import resolve
 from gemmgen.runtime.arguments import Problem, TensorView, expected_shape
 from gemmgen.runtime.errors import UnsupportedArchitecture
@@ -32,7 +32,7 @@ def chosen(operator: str, **choices: object) -> set[KernelSpec]:
     return {spec_for(operator, m, n, k, sms, arch="sm100", **choices) for m, n, k, sms in SIZES}  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", UNFUSED)
 def test_bf16_without_c_is_always_a_kernel_that_ships(operator: str) -> None:
     product = PRODUCTS.get(operator)
     specs = chosen(operator)
@@ -104,7 +104,7 @@ def test_the_widths_that_fit_twice_are_what_lowering_finds() -> None:
 
 def test_few_rows_take_tiles_of_few_rows_whatever_comes_out() -> None:
     """Decoding: 8 rows of every operator, with C or in fp32; m-contiguous 8-bit factors have no narrow tile."""
-    for operator, d, residual in itertools.product(OPERATORS, catalog.OUTPUTS, (False, True)):
+    for operator, d, residual in itertools.product(UNFUSED, catalog.OUTPUTS, (False, True)):
         spec = spec_for(operator, 8, 7168, 4096, 148, arch="sm100", d=d, residual=residual)
         assert spec.tile.m == (
             128 if operator in TURNED else 64 if operator in ("bf16_gemm_tn", "bf16_gemm_tt") else 16
@@ -116,7 +116,7 @@ TURNED = tuple(f"{family}_gemm_{layout}" for family in ("fp8", "fp8_fp4") for la
 
 def test_launch_control_is_taken_when_asked_for() -> None:
     """The same tile under another schedule, for every operator; nothing takes it unasked."""
-    for operator in OPERATORS:
+    for operator in UNFUSED:
         plain = spec_for(operator, 4096, 7168, 4096, 148, arch="sm100")
         asked = spec_for(operator, 4096, 7168, 4096, 148, arch="sm100", launch_control=True)
         assert asked.name == f"{plain.name}_clc" and (asked.tile, asked.cluster) == (plain.tile, plain.cluster)

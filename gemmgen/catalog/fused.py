@@ -1,0 +1,74 @@
+"""Epilogues that ship as operators of their own, and the kernels of theirs that are written out to be read.
+
+The operators may take any tile of the product behind which the epilogue stands; two or three of each are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from gemmgen.catalog import dense, dense_sm100, dense_sm120, shipped_sm100, shipped_sm120
+from gemmgen.catalog.shapes_sm120 import SQUARE, WIDE_WARPS_SM120
+from gemmgen.ir import Arch, DType, Epilogue, KernelSpec, Operand, Quantise
+
+_SM90 = (
+    dense.Shape(64, 128, groups=1),
+    dense.Shape(128, 128, unroll=8, staging=4),
+    dense.Shape(128, 256, width=128, unroll=2),
+)
+_SM90_BF16 = (dense.Shape(64, 128, groups=1), dense.Shape(128, 256, unroll=1))
+_SM100 = (dense_sm100.PairShape(128), dense_sm100.PairShape(256, ctas=2))
+
+
+@cache
+def mxfp8_output(words: bool) -> Epilogue:
+    """e4m3 with a power of two for 32 columns; scales row by row, or four a word along m, as a product reads them."""
+    if words:
+        return _quantised("mxfp8out_words", Operand(name="d_sf", dtype=DType.UE8M0X4, box=("m", "n/128"), major="m"))
+    return _quantised("mxfp8out", Operand(name="d_sf", dtype=DType.UE8M0, box=("m", "n/32")))
+
+
+@cache
+def fp8_output(major: str) -> Epilogue:
+    """e4m3 with an fp32 scale for 128 columns, contiguous along m (as sm90 reads them) or n."""
+    scales = Operand(name="d_sf", dtype=DType.F32, box=("m", "n/128"), major=major)
+    return _quantised("fp8out" if major == "m" else "fp8out_rows", scales)
+
+
+def _quantised(name: str, scales: Operand) -> Epilogue:
+    data = Operand(name="d_fp8", dtype=DType.E4M3, box=("m", "n"))
+    return Epilogue(name=name, operands=(data, scales), steps=(Quantise(to=data.name, scales=scales.name),))
+
+
+FUSED = tuple(f"{product}_{label}" for product in ("fp8_gemm_nt", "bf16_gemm_nt") for label in ("mxfp8out", "fp8out"))
+"""Operators that are a product and one of these epilogues."""
+
+
+def fused_operator(name: str, arch: str) -> tuple[str, Epilogue]:
+    """The product of a fused operator, and the epilogue it has unless its output says otherwise."""
+    product, _, label = name.rpartition("_")
+    return product, fp8_output("m") if label == "fp8out" else mxfp8_output(words=arch != Arch.SM90)
+
+
+@cache
+def fused_specs() -> dict[str, KernelSpec]:
+    """Every listed kernel of these operators by name."""
+    return {spec.name: spec for spec in _shipped()}
+
+
+def _shipped() -> Iterator[KernelSpec]:
+    for shape in _SM90:
+        for epilogue in (mxfp8_output(False), fp8_output("m")):
+            yield epilogue.of(dense.fp8_gemm_nt(shape))
+    for shape in _SM90_BF16:
+        wide = shape.n <= 128 or shape.width == 128
+        for epilogue in (mxfp8_output(False), fp8_output("m")) if wide else (mxfp8_output(False),):
+            yield epilogue.of(dense.bf16_gemm("nt", shape))
+    for pair in _SM100:
+        for epilogue in (mxfp8_output(True), fp8_output("m")):
+            yield epilogue.of(shipped_sm100.scaled_gemm_sm100(shipped_sm100.FP8, pair))
+            yield epilogue.of(dense_sm100.bf16_gemm("nt", pair))
+    for tile, epilogue in ((SQUARE, mxfp8_output(True)), (WIDE_WARPS_SM120[0], fp8_output("m"))):
+        yield epilogue.of(shipped_sm120.scaled_gemm_sm120(shipped_sm100.FP8, tile))
+        yield epilogue.of(dense_sm120.bf16_gemm("nt", tile))

@@ -1,0 +1,100 @@
+"""Products whose result is quantised in the epilogue, as users call them: what the next product reads, in one launch.
+
+Knows argument conventions; the chains are ordinary epilogues, and ``fuse`` makes operators of them.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from gemmgen import catalog
+from gemmgen.ops.architecture import scales_blocks
+from gemmgen.ops.call_arguments import Pair, Recipe, pair
+from gemmgen.ops.fused_op import MADE, fuse
+from gemmgen.ops.quantise.layout import lies_mn_major
+
+Quantised = tuple[torch.Tensor, torch.Tensor]
+
+
+def fp8_gemm_nt_mxfp8out(
+    a: Pair,
+    b: Pair,
+    d_fp8: torch.Tensor | None = None,
+    d_sf: torch.Tensor | None = None,
+    recipe: Recipe | None = None,
+    recipe_a: Recipe | None = None,
+    recipe_b: Recipe | None = None,
+) -> Quantised:
+    """:func:`fp8_gemm_nt` into MXFP8: e4m3 data with one power of two for 32 columns of a row, both returned.
+
+    The fp32 sums are quantised, not bf16 numbers made of them, by the rule of ``cast_to_mxfp8`` and bit for bit.
+    a, b, recipe, recipe_a, recipe_b: as fp8_gemm_nt takes them.
+    d_fp8: e4m3 [m, n] to write to; allocated when left out.
+    d_sf: scales to write to: ``float8_e8m0fnu`` [m, ceil(n/32)] row by row, or int32 [m, ceil(n/128)], four a word,
+        contiguous along m with columns 16 bytes apart, as sm100 and sm120 read the scales of a next product's ``a``.
+        Left out: words where tensor cores apply scales, bytes elsewhere.
+    """
+    data, _ = pair("a", a)
+    run = MADE[_mxfp8("fp8_gemm_nt", _packed(data, d_sf))]
+    return _both(run(a, b, d_fp8=d_fp8, d_sf=d_sf, recipe=recipe, recipe_a=recipe_a, recipe_b=recipe_b))
+
+
+def bf16_gemm_nt_mxfp8out(
+    a: torch.Tensor, b: torch.Tensor, d_fp8: torch.Tensor | None = None, d_sf: torch.Tensor | None = None
+) -> Quantised:
+    """:func:`bf16_gemm_nt` into MXFP8; outputs are those of :func:`fp8_gemm_nt_mxfp8out`."""
+    return _both(MADE[_mxfp8("bf16_gemm_nt", _packed(a, d_sf))](a, b, d_fp8=d_fp8, d_sf=d_sf))
+
+
+def fp8_gemm_nt_fp8out(
+    a: Pair,
+    b: Pair,
+    d_fp8: torch.Tensor | None = None,
+    d_sf: torch.Tensor | None = None,
+    recipe: Recipe | None = None,
+    recipe_a: Recipe | None = None,
+    recipe_b: Recipe | None = None,
+) -> Quantised:
+    """:func:`fp8_gemm_nt` into e4m3 with one fp32 scale for 128 columns of a row, both returned.
+
+    The fp32 sums are quantised by the rule of ``per_token_cast_to_fp8`` with ``use_ue8m0=False``, bit for bit.
+    a, b, recipe, recipe_a, recipe_b: as fp8_gemm_nt takes them.
+    d_fp8: e4m3 [m, n] to write to; allocated when left out.
+    d_sf: fp32 scales [m, ceil(n/128)] to write to, contiguous along n, or along m as sm90 reads the scales of a next
+        product's ``a``; left out, they lie along m, columns 16 bytes apart.
+    """
+    run = MADE[_fp8("fp8_gemm_nt", _major(d_sf))]
+    return _both(run(a, b, d_fp8=d_fp8, d_sf=d_sf, recipe=recipe, recipe_a=recipe_a, recipe_b=recipe_b))
+
+
+def bf16_gemm_nt_fp8out(
+    a: torch.Tensor, b: torch.Tensor, d_fp8: torch.Tensor | None = None, d_sf: torch.Tensor | None = None
+) -> Quantised:
+    """:func:`bf16_gemm_nt` into e4m3 with one fp32 scale for 128 columns, as :func:`fp8_gemm_nt_fp8out`."""
+    return _both(MADE[_fp8("bf16_gemm_nt", _major(d_sf))](a, b, d_fp8=d_fp8, d_sf=d_sf))
+
+
+def _packed(a: object, d_sf: torch.Tensor | None) -> bool:
+    return d_sf.dtype == torch.int32 if isinstance(d_sf, torch.Tensor) else scales_blocks(a)
+
+
+def _major(d_sf: torch.Tensor | None) -> str:
+    along_n = isinstance(d_sf, torch.Tensor) and d_sf.dim() == 2 and not lies_mn_major(d_sf) and d_sf.stride(1) == 1
+    return "n" if along_n else "m"
+
+
+def _mxfp8(operator: str, words: bool) -> str:
+    return fuse(operator, catalog.mxfp8_output(words)).name
+
+
+def _fp8(operator: str, major: str) -> str:
+    return fuse(operator, catalog.fp8_output(major)).name
+
+
+_mxfp8 = torch.compiler.assume_constant_result(_mxfp8)
+_fp8 = torch.compiler.assume_constant_result(_fp8)
+
+
+def _both(outputs: torch.Tensor | tuple[torch.Tensor, ...]) -> Quantised:
+    assert isinstance(outputs, tuple)
+    return outputs[0], outputs[1]

@@ -1,0 +1,75 @@
+"""``bias`` and ``activation`` of the plain products: the epilogue that they ask for, behind the product they belong to.
+
+Knows arguments and epilogues; the chain is one that anybody could pass to ``fuse``.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, get_args
+
+import torch
+
+from gemmgen.ir import Activation, Bias, Cast, DType, Epilogue, Operand, Residual, Step, Store
+from gemmgen.ops import tail
+from gemmgen.ops.call_arguments import output_dtype
+from gemmgen.ops.fused_op import MADE, fuse
+
+ACTIVATIONS: tuple[str, ...] = get_args(Activation.model_fields["function"].annotation)
+
+
+def finished(
+    operator: str,
+    a: Any,
+    b: Any,
+    d: torch.Tensor | None,
+    c: torch.Tensor | None,
+    out_dtype: torch.dtype | None,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    **recipes: Any,
+) -> torch.Tensor:
+    """``d = activation(a . b^T (+ c) (+ bias))``, one launch."""
+    if activation is not None and activation not in ACTIVATIONS:
+        raise ValueError(
+            f"activation: {activation!r} is unknown; use one of {', '.join(ACTIVATIONS)}, or gemmgen.fuse with Apply"
+        )
+    if bias is not None and not isinstance(bias, torch.Tensor):
+        raise TypeError(f"bias: is a {type(bias).__name__}; must be a torch.Tensor")
+    dtype = output_dtype(d, c, out_dtype)
+    name = _name(operator, dtype, c is not None, None if bias is None else bias.dtype, activation)
+    given = {"c": c, "bias": bias, "d": d}
+    tensors = {name: tensor for name, tensor in given.items() if tensor is not None}
+    result = MADE[name](a, b, **tensors, **recipes)
+    assert isinstance(result, torch.Tensor)
+    return result
+
+
+def _name(operator: str, d: torch.dtype, residual: bool, bias: torch.dtype | None, activation: str | None) -> str:
+    if bias is not None and bias not in tail.OUTPUTS:
+        raise TypeError(f"bias: dtype is {bias}; must be one of {', '.join(map(str, tail.OUTPUTS))}")
+    kind = None if bias is None else tail.OUTPUTS[bias]
+    return fuse(operator, _epilogue(tail.output_dtype(d), residual, kind, activation)).name
+
+
+_name = torch.compiler.assume_constant_result(_name)
+
+
+@cache
+def _epilogue(d: DType, residual: bool, bias: DType | None, activation: str | None) -> Epilogue:
+    operands, steps = [Operand(name="d", dtype=d, box=("m", "n"))], list[Step]()
+    name = [str(d)]
+    if residual:
+        operands.insert(0, Operand(name="c", dtype=d, box=("m", "n")))
+        steps.append(Residual(matrix="c"))
+        name.append("c")
+    if bias is not None:
+        operands.insert(0, Operand(name="bias", dtype=bias, box=("n",)))
+        steps.append(Bias(vector="bias"))
+        name.append(f"bias_{bias}")
+    if activation is not None:
+        steps.append(Activation(function=activation))  # type: ignore[arg-type]
+        name.append(activation)
+    if d != DType.F32:
+        steps.append(Cast(to=d))
+    return Epilogue(name="_".join(name), operands=tuple(operands), steps=(*steps, Store(to="d")))

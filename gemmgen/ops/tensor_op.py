@@ -1,0 +1,113 @@
+"""What operators that are made at run time share: outputs that may be left out, and both of their registered forms.
+
+Knows tensors and ``torch.library``; what is computed is the business of the operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from gemmgen.ir import Operand
+from gemmgen.ops import library
+from gemmgen.ops.launch import Slots
+from gemmgen.ops.problem import TORCH_DTYPES
+from gemmgen.runtime.arguments import expected_shape
+
+Given = Sequence[torch.Tensor | None]
+"""Outputs that were passed, and None for those to allocate."""
+
+
+class TensorOp:
+    """``values`` are what the registered operator takes, in the order of its schema, without outputs."""
+
+    outputs: tuple[str, ...]
+    """Names of what is written, the main output first or not, as the chain names them."""
+
+    def allocate(self, values: Sequence[Any]) -> Slots:
+        """Every output in its shape, uninitialised."""
+        raise NotImplementedError
+
+    def dispatch(self, values: Sequence[Any], outputs: Slots) -> None:
+        """Check everything and launch."""
+        raise NotImplementedError
+
+    def check(self, values: Sequence[Any], outputs: Slots) -> None:
+        """Check what fake tensors have."""
+        raise NotImplementedError
+
+    def register(self, name: str, parameters: Sequence[str]) -> None:
+        """Define the form that returns new tensors and the one that writes to given ones."""
+        none = (None,) * len(self.outputs)
+        split = len(parameters)
+
+        def functional(*values: Any) -> Any:
+            return self.returned(self.run(values, none))
+
+        def out(*values: Any) -> None:
+            self.run(values[:split], values[split:])
+
+        def fake(*values: Any) -> Any:
+            outputs = self.allocate(values)
+            self.check(values, outputs)
+            return self.returned(outputs)
+
+        def out_fake(*values: Any) -> None:
+            self.check(values[:split], values[split:])
+
+        result = "Tensor" if len(self.outputs) == 1 else f"({', '.join(['Tensor'] * len(self.outputs))})"
+        written = [f"Tensor({each}!) {each}" for each in self.outputs]
+        self._returning = library.define(name, f"({', '.join(parameters)}) -> {result}", functional, fake)
+        self._writing = library.define(f"{name}_out", f"({', '.join([*parameters, *written])}) -> ()", out, out_fake)
+
+    def call(self, values: Sequence[Any], given: Given) -> torch.Tensor | Slots:
+        """The registered operator, or its implementation when torch's dispatcher has nothing to add."""
+        present = [each for each in given if each is not None]
+        if library.is_direct([each for each in (*values, *present) if isinstance(each, torch.Tensor)]):
+            return self.returned(self.run(values, given))
+        if not present:
+            result: torch.Tensor | Slots = self._returning(*values)
+            return result
+        outputs = self.completed(values, given)
+        self._writing(*values, *outputs)
+        return self.returned(outputs)
+
+    def run(self, values: Sequence[Any], given: Given) -> Slots:
+        """Call the kernel on real tensors; outputs that are None are allocated."""
+        outputs = self.completed(values, given)
+        self.dispatch(values, outputs)
+        for tensor in given:
+            if tensor is not None:
+                library.written(tensor)
+        return outputs
+
+    def completed(self, values: Sequence[Any], given: Given) -> Slots:
+        """The outputs, those that are None allocated."""
+        if None not in given:
+            return tuple(given)
+        return tuple([old if new is None else new for new, old in zip(given, self.allocate(values), strict=True)])
+
+    def returned(self, outputs: Slots) -> torch.Tensor | Slots:
+        """What a call gives back: one output as a tensor, several as a tuple."""
+        return outputs[0] if len(outputs) == 1 else outputs
+
+
+def empty_output(operand: Operand, sizes: Mapping[str, int], device: torch.device) -> torch.Tensor:
+    """Memory for an output; columns that are contiguous along m start 16 bytes apart, as a product reads scales."""
+    shape, dtype = expected_shape(operand, sizes), TORCH_DTYPES[operand.dtype]
+    if not operand.box or operand.inner == operand.box[-1]:
+        return torch.empty(shape, dtype=dtype, device=device)
+    step = 16 // torch.empty(0, dtype=dtype).element_size()
+    return torch.empty_strided(shape, (1, -(-shape[0] // step) * step), dtype=dtype, device=device)
+
+
+def host_number(name: str, value: Any) -> float:
+    """A host scalar; refuses tensors, which would wait for the GPU."""
+    if isinstance(value, torch.Tensor | bool) or not hasattr(value, "__float__"):
+        raise TypeError(
+            f"{name}: is a {type(value).__name__}; a host scalar is passed as a number, so pass float({name}) "
+            "(of a CUDA tensor that waits for the GPU) or make the operand a vector"
+        )
+    return float(value)
