@@ -94,7 +94,7 @@ class Call:
         check_no_gradient({**present, "sfa": self.sfa, "sfb": self.sfb})
         check_devices({**present, "sfa": self.sfa, "sfb": self.sfb})
         a, b = _as_given("a", "m", self.a), _as_given("b", "n", self.b)
-        sizes = check_problem((a, b, *self.tail.operands), present)
+        sizes = check_problem((a, b, *self.tail.operands), present, self.tail.gated)
         of_a, of_b = self.scales()
         _check_pairs({"a": self.a, "b": self.b}, sizes["k"])
         of_a.check(self.sfa, sizes["m"], sizes["k"])
