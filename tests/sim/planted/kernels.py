@@ -14,14 +14,23 @@ import torch
 from reduced import reduced
 
 from gemmgen import sim
-from gemmgen.catalog import Shape, WarpShape, bf16_gemm, dense_sm100, dense_sm120, fp8_gemm_nt
+from gemmgen.catalog import (
+    PrenormShape,
+    Shape,
+    WarpShape,
+    bf16_gemm,
+    dense_sm100,
+    dense_sm120,
+    fp8_gemm_nt,
+    tf32_hc_prenorm_gemm,
+)
 from gemmgen.catalog.dense_sm100 import Factor, PairShape, scaled_gemm_nt
-from gemmgen.ir import DType, KernelSpec, Operand, Plan, Reduce, is_counter
+from gemmgen.ir import Arch, DType, KernelSpec, Operand, Plan, Reduce, SumOfSquares, is_counter
 from gemmgen.ops.block import whole_block
 from gemmgen.ops.dispatch import encoder
 from gemmgen.ops.kernels import Kernel, kernel_of
 from gemmgen.runtime.architectures import resolve
-from gemmgen.runtime.arguments import Problem, TensorView, grid_size, workspace_bytes
+from gemmgen.runtime.arguments import Problem, TensorView, grid_size, with_splits, workspace_bytes
 from gemmgen.runtime.compiler import cached_ptx
 from gemmgen.runtime.sim_target import SimKernel, SimTarget
 from gemmgen.runtime.simulation import Simulation
@@ -81,10 +90,14 @@ class Subject:
 
     @cached_property
     def expected_reductions(self) -> dict[str, torch.Tensor]:
-        """Likewise of what the epilogue reduces, whose sums are exact too."""
+        """Likewise of what the epilogue reduces and the prologue sums, exactly too."""
         steps = [(index, step) for index, step in enumerate(self.spec.epilogue) if isinstance(step, Reduce)]
         values = {index: reference.evaluate(self.spec, self.inputs, end=index) for index, _ in steps}
-        return {step.to: reduced(step, values[index], values[index] * 0)[0].float() for index, step in steps}
+        squares = [step.to for step in self.spec.prologue if isinstance(step, SumOfSquares)]
+        return {
+            **{step.to: reduced(step, values[index], values[index] * 0)[0].float() for index, step in steps},
+            **{name: self.inputs["a"].float().square().sum(1) for name in squares},
+        }
 
     def load(self, ptx: str) -> sim.Module:
         """A module of PTX that was made from this subject's."""
@@ -100,11 +113,12 @@ class Subject:
             name: TensorView(target.address(each, name), tuple(each.shape), each.stride())
             for name, each in tensors.items()
         }
-        workspace = {name: self._room(name, size) for name, size in workspace_bytes(self.plan, self.sizes).items()}
+        sizes = with_splits(self.plan, self.sizes, self.sms)
+        workspace = {name: self._room(name, size) for name, size in workspace_bytes(self.plan, sizes).items()}
         places = {name: target.address(each, name) for name, each in workspace.items()}
         scalars = {each.name: SCALAR for each in self.spec.operands if each.is_scalar}
-        params = whole_block(self.plan, Problem(self.sizes, views, scalars, places), encoder(target))
-        grid = (grid_size(self.plan, self.sizes, self.sms), 1, 1)
+        params = whole_block(self.plan, Problem(sizes, views, scalars, places), encoder(target))
+        grid = (grid_size(self.plan, sizes, self.sms), 1, 1)
         target.launch(SimKernel(self.kernel.text, module), grid, params)
         self._judge(output)
         self._judge_reductions(reductions)
@@ -232,6 +246,11 @@ _SUBJECTS |= {
     "sm120_swap": Subject(dense_sm120.scaled_gemm_nt(_COARSE, _FINE, _FLAT, DType.F32, True), m=17, n=41, k=672),
     # three tiles along n and two along m, whose rows are reduced by whoever comes last
     "sm120_reduce": Subject(_reducing(dense_sm120.bf16_gemm("nt", _WARP)), m=20, n=40, k=64, sms=3),
+    # prologues: two tiles of rows, two CTAs a tile, of 5 and 4 K blocks; one walks both tiles' second splits
+    "prenorm": Subject(tf32_hc_prenorm_gemm(PrenormShape(64, 24, slots=2)), m=70, n=24, k=576, sms=4),
+    "sm120_prenorm": Subject(
+        tf32_hc_prenorm_gemm(PrenormShape(64, 24, slots=2), arch=Arch.SM120), m=70, n=24, k=576, sms=4
+    ),
     # two CTAs share a tile: 26 K blocks, of which 16 and 10
     "sm120_split": Subject(
         dense_sm120.scaled_gemm_nt(_COARSE, _FINE, WarpShape(16, 16, warps=(1, 1), slots=3, k_bytes=64, splits=2)),

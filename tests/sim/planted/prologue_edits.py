@@ -1,0 +1,130 @@
+"""Mistakes of prologues: how A reaches registers and stays there, how squares are summed, how splits of k meet."""
+
+from __future__ import annotations
+
+from gemmgen.ir import Plan
+
+from .barrier_edits import PASSED
+from .edit import planted, waits, with_operand
+from .ptx_text import Statement, delete, find, insert, next_label, replace, replace_all, rewrite
+from .sm100_parts import ARRIVE, at, nearest_before
+
+# ------------------------------------------------------------------------------------------------ A in registers
+
+
+@planted("prenorm", says=r"ab\.a\[\d\]")
+def a_read_before_it_arrives(text: str, plan: Plan) -> str:
+    return replace_all(text, waits(text, plan, "full"), lambda each: PASSED)
+
+
+@planted("prenorm", says=r"ab\.a\[\d\]")
+def next_slot_read_before_it_arrives(text: str, plan: Plan) -> str:
+    """The wait that stands between a block's products and the loads for the next one."""
+    return replace(text, waits(text, plan, "full")[-1], PASSED)
+
+
+@planted("prenorm", says="may still read it")
+def slot_released_before_its_products_have_ended(text: str, plan: Plan) -> str:
+    """The wait for wgmma moves behind the arrival at ``empty``, and with it what keeps A in its registers."""
+    wait = find(text, "wgmma.wait_group")[0]
+    return replace(insert(text, next_label(text, wait.end), text[wait.start : wait.end]), wait, "")
+
+
+@planted("prenorm", says="wgmma.fence")
+def a_not_fenced(text: str, plan: Plan) -> str:
+    return delete(text, find(text, "wgmma.fence"))
+
+
+@planted("prenorm", says=r"ab\.empty")
+def slot_never_released(text: str, plan: Plan) -> str:
+    return delete(text, at(text, plan, ARRIVE, "ab", "empty"))
+
+
+@planted("prenorm", says="elements differ")
+def every_lane_takes_the_lower_half(text: str, plan: Plan) -> str:
+    select = find(text, "selp.b32", lambda each: {each.operands[1], each.operands[2]} == {"12868", "4164"})
+    return replace_all(text, select, lambda each: rewrite(each, _1="4164", _2="4164"))
+
+
+@planted("prenorm", says="elements differ")
+def words_of_the_next_step(text: str, plan: Plan) -> str:
+    """A load in the K loop goes one 16-byte chunk on."""
+    loads = find(text, "ld.shared.u32")
+    assert len(loads) == 64  # before the loop and in it
+    return with_operand(text, loads[-1:], 1, loads[-5].operands[1])
+
+
+# ------------------------------------------------------------------------------------------------ squares
+
+
+def _exchanges(text: str) -> list[Statement]:
+    """With the neighbour, then with the pair beside: of the upper rows and of the lower ones each."""
+    found = find(text, "shfl.sync.bfly")
+    assert len(found) == 4
+    return found
+
+
+@planted("prenorm", says="of sqr_sum differ")
+def squares_not_added_over_the_quad(text: str, plan: Plan) -> str:
+    return with_operand(text, _exchanges(text)[2:], 2, "0")
+
+
+@planted("sm120_prenorm", says="of sqr_sum differ")
+def squares_added_over_half_the_quad(text: str, plan: Plan) -> str:
+    return with_operand(text, _exchanges(text)[:1], 2, "0")
+
+
+# ------------------------------------------------------------------------------------------------ splits that meet
+
+
+def _count(text: str) -> Statement:
+    (found,) = find(text, "atom.acq_rel.gpu.global.inc")
+    return found
+
+
+@planted("prenorm", says="counters of arrivals are not 0")
+def counter_wraps_one_late(text: str, plan: Plan) -> str:
+    count = _count(text)
+    return replace(text, count, f"{{ .reg .u32 q; add.s32 q, {count.operands[2]}, 1; {rewrite(count, _2='q')} }}")
+
+
+@planted("prenorm", says="elements differ")
+def first_to_come_adds_up(text: str, plan: Plan) -> str:
+    place = _count(text).end
+    return with_operand(text, [each for each in find(text, "setp.ne.s32") if each.start > place][:1], 2, "0")
+
+
+@planted("sm120_prenorm", says="elements differ")
+def sums_left_where_another_split_leaves_its_own(text: str, plan: Plan) -> str:
+    """The first 16 bytes of a lane go where split 0 has them."""
+    stores = find(text, "st.global.v4.f32")
+    count = _count(text)
+    own = [each for each in stores if each.start < count.start]
+    return delete(text, own[:1])
+
+
+# ------------------------------------------------------------------------------------------------ sm120
+
+
+@planted("sm120_prenorm", says=r"ab\.")
+def fragments_loaded_before_they_arrive(text: str, plan: Plan) -> str:
+    return replace_all(text, waits(text, plan, "full"), lambda each: PASSED)
+
+
+@planted("sm120_prenorm", says=r"ab\..*(ordinary loads|in flight)")
+def slot_released_without_a_fence(text: str, plan: Plan) -> str:
+    fence = nearest_before(text, "fence.proxy.async", at(text, plan, ARRIVE, "ab", "empty")[0].start)
+    return delete(text, [fence])
+
+
+@planted("sm120_prenorm", says="elements differ")
+def upper_elements_not_cleared(text: str, plan: Plan) -> str:
+    """An element of the upper half keeps its neighbour's bits, which tf32 counts the highest of."""
+    masks = find(text, "and.b32", lambda each: each.operands[2] == "-65536")
+    return replace_all(text, masks, lambda each: f"mov.b32 {each.target}, {each.operands[1]};")
+
+
+@planted("sm120_prenorm", says="elements differ")
+def a_pair_of_b_from_other_rows(text: str, plan: Plan) -> str:
+    pairs = find(text, "ld.shared.v2.f32")
+    return with_operand(text, pairs[1:2], 1, pairs[0].operands[1])
