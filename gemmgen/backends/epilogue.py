@@ -65,7 +65,7 @@ def step_view(plan: StepPlan, columns: str) -> dict[str, Any]:
     elif isinstance(step, Keep):
         view.update(to=f"p.{step.to}, p.{step.to}_stride", note=f" to {step.to}")
     elif isinstance(step, Reduce):
-        counted = f"first_row + row, n, {columns}"
+        counted = "first_pair + pair, m, p.m" if step.along == "m" else f"first_row + row, n, {columns}"
         view.update(to=step.to, counted=counted, note=f" {step.function} along {step.along} to {step.to}")
     elif isinstance(step, Cast):
         view.update(pair=PAIR_TYPES[step.to], note=f" to {step.to}")

@@ -49,54 +49,67 @@ def reduction_workspaces(spec: KernelSpec, mma: MmaPlan | UmmaPlan | MmaSyncPlan
     if not steps:
         return ()
     _check(spec, mma, steps)
-    warps = grid(mma)
-    found = [
-        Workspace(name="row_partials", elements=len(steps) * spec.tile.m * warps.columns, per=("m", "n")),
-        Workspace(name="row_arrivals", elements=warps.rows, per=("m",)),
-    ]
-    if wholes := [step for step in steps if step.along == "mn"]:
-        found.append(Workspace(name="whole_partials", elements=len(wholes) * warps.rows, per=("m",)))
+    warps, tile, found = grid(mma), spec.tile, []
+    columns, wholes = (sum(step.along == along for step in steps) for along in ("m", "mn"))
+    if rows := len(steps) - columns:
+        found.append(Workspace(name="row_partials", elements=rows * tile.m * warps.columns, per=("m", "n")))
+        found.append(Workspace(name="row_arrivals", elements=warps.rows, per=("m",)))
+    if wholes:
+        found.append(Workspace(name="whole_partials", elements=wholes * warps.rows, per=("m",)))
         found.append(Workspace(name="whole_arrivals", elements=1, per=()))
+    if columns:
+        found.append(Workspace(name="column_partials", elements=columns * tile.n * warps.rows, per=("m", "n")))
+        found.append(Workspace(name="column_arrivals", elements=warps.columns, per=("n",)))
     return tuple(found)
 
 
 def _check(spec: KernelSpec, mma: MmaPlan | UmmaPlan | MmaSyncPlan, steps: list[Reduce]) -> None:
-    if any(step.along == "m" for step in steps):
-        raise ValueError(f"spec {spec.name!r} reduces along m, which is not lowered; reduce along n or mn")
     if spec.sliced:
         raise ValueError(f"spec {spec.name!r} has splits that leave sums in slices, and reduces; set slices=False")
     lanes = mma.lane_axis if isinstance(mma, UmmaPlan) else mma.row_axis if isinstance(mma, MmaSyncPlan) else "m"
     if lanes == "n":
         raise ValueError(
-            f"spec {spec.name!r} reduces to {steps[0].to!r}, but swap_ab puts n on the rows of its product, where a "
-            "thread has no whole row; do not swap"
+            f"spec {spec.name!r} reduces to {steps[0].to!r}, but swap_ab puts n on the rows of its product, and "
+            "reductions know products with m there; do not swap"
         )
 
 
 def reductions_view(plan: Plan) -> dict[str, Any]:
-    """What the templates print of reductions; empty for a chain without any."""
+    """What the templates print of reductions; nothing for a chain without any."""
     warps = grid(plan.mma)
-    steps = [(index, entry.step) for index, entry in enumerate(plan.epilogue) if isinstance(entry.step, Reduce)]
-    if not steps:
+    rows, columns = _lines(plan, ("n", "mn")), _lines(plan, ("m",))
+    if not rows and not columns:
         return {}
-    rows = [
-        {"step": index, "to": step.to, "along": step.along, "function": FUNCTIONS[step.function], "line": line}
-        for line, (index, step) in enumerate(steps)
-    ]
+    width = plan.tile.n // warps.columns
+    held, at_once = (
+        ("Fragment", width) if warps.fragments else ("Lane", plan.store.row_bytes * 8 // plan.store.dtype.bits)
+    )
     warp = "warp" if not isinstance(plan.mma, MmaPlan) else f"ptx::warp_index() - {plan.storing.first_warp}"
     across = (f"warp / {warps.columns}", f"warp % {warps.columns}") if warps.columns > 1 else (warp, "")
     return {
         "rows": rows,
         "wholes": [each for each in rows if each["along"] == "mn"],
-        "holder": "FragmentRows" if warps.fragments else "LaneRows",
+        "columns": columns,
+        "held": held,
+        "at_once": at_once,
         "warp_rows": warps.warp_rows,
         "block_rows": warps.block_rows,
         "block_step": warps.step,
-        "group": _place("M", warps.rows, across[0]),
-        "groups": _places("M", warps.rows),
-        "strip": _place("N", warps.columns, across[1]),
-        "strips": _places("N", warps.columns),
+        "warp_columns": width,
+        "row": _place("M", warps.rows, across[0]),
+        "column": _place("N", warps.columns, across[1]),
+        "warps_along_m": _places("M", warps.rows),
+        "warps_along_n": _places("N", warps.columns),
     }
+
+
+def _lines(plan: Plan, alongs: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Reductions along these axes, in the order of their lines in the workspace."""
+    steps = [(index, entry.step) for index, entry in enumerate(plan.epilogue) if isinstance(entry.step, Reduce)]
+    return [
+        {"step": index, "to": step.to, "along": step.along, "function": FUNCTIONS[step.function], "line": line}
+        for line, (index, step) in enumerate((index, step) for index, step in steps if step.along in alongs)
+    ]
 
 
 def _place(axis: str, warps: int, warp: str) -> str:

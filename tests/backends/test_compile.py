@@ -51,6 +51,7 @@ VECTORS = (
     Operand(name="pre", dtype=DType.F16, box=("m", "n")),
 )
 REDUCED = (
+    Operand(name="columns", dtype=DType.F32, box=("n",)),
     Operand(name="sums", dtype=DType.F32, box=("m",)),
     Operand(name="largest", dtype=DType.F32, box=(), on_device=True),
 )
@@ -94,6 +95,7 @@ VARIANTS: dict[str, Callable[[], KernelSpec]] = {
             Reduce(function="sum_of_squares", along="n", to="sums"),
             Activation(function="gelu"),
             Reduce(function="amax", along="mn", to="largest"),
+            Reduce(function="sum", along="m", to="columns"),
             *BF16.epilogue,
         ),
     ),

@@ -44,6 +44,7 @@ STEPS = {
     ),
     "keep": (Operand(name="pre", dtype=DType.F16, box=("m", "n")), Keep(to="pre")),
     "sums": (Operand(name="sums", dtype=DType.F32, box=("m",)), Reduce(function="sum", along="n", to="sums")),
+    "columns": (Operand(name="columns", dtype=DType.F32, box=("n",)), Reduce(function="sum", along="m", to="columns")),
     "largest": (
         Operand(name="largest", dtype=DType.F32, box=(), on_device=True),
         Reduce(function="amax", along="mn", to="largest"),

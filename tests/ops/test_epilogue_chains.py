@@ -42,7 +42,7 @@ def links(index: int) -> st.SearchStrategy[chains.Link]:
         st.builds(chains.residual, st.just(index), DTYPES, st.booleans()),
         st.builds(chains.activation, st.sampled_from(["relu", "squared_relu", "gelu", "gelu_tanh", "silu"])),
         st.builds(chains.keep, st.just(index), OUTPUTS),
-        st.builds(chains.reduction, st.just(index), FUNCTIONS, st.sampled_from(["n", "mn"])),
+        st.builds(chains.reduction, st.just(index), FUNCTIONS, st.sampled_from(["n", "m", "mn"])),
         st.sampled_from(EXPRESSIONS).map(lambda pair: chains.apply(index, pair[0], *pair[1])),
     )
 

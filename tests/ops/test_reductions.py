@@ -24,6 +24,8 @@ LINKS = [
     reduction(3, "sum_of_squares", "n"),
     reduction(4, "amax", "mn"),
     reduction(5, "sum", "mn"),
+    reduction(6, "amax", "m"),
+    reduction(7, "sum", "m"),
 ]
 
 
@@ -65,7 +67,7 @@ FORMS = {
         90,
     ),
     "sm100, a pair of CTAs": (dense_sm100.bf16_gemm("nt", PairShape(32, 2)), 150, 72),
-    "sm100, launch control": (dense_sm100.bf16_gemm("nt", PairShape(32, launch_control=True)), 150, 72),
+    "sm100, launch control": (dense_sm100.bf16_gemm("nt", PairShape(48, launch_control=True)), 150, 72),
     "sm100, from registers": (dense_sm100.bf16_gemm("nt", PairShape(32), direct_store=True), 130, 61),
     "sm100, MXFP8": (narrow(dense_sm100.bf16_gemm("nt", PairShape(64))), 130, 112),
     "sm100, MXFP8 from registers": (
@@ -106,41 +108,44 @@ def test_every_form_reduces_ragged_problems_to_the_same_bits(form: str) -> None:
 
 @pytest.mark.parametrize("arch", chains.BASES)
 def test_amax_is_that_of_the_stored_numbers(arch: str) -> None:
-    """Bit for bit; NaN is above Inf, and a row with neither shows none."""
-    links = [reduction(0, "amax", "n"), reduction(1, "amax", "mn"), reduction(2, "sum", "n")]
+    """Bit for bit; NaN is above Inf, and a row or column with neither shows none."""
+    links = [reduction(0, "amax", "n"), reduction(1, "amax", "m"), reduction(2, "amax", "mn"), reduction(3, "sum", "n")]
     spec = chains.chained(arch, DType.F32, links)
     tensors, _ = chains.data(spec, {"m": 70, "n": 40, "k": 16}, 5)
+    a, b = tensors.values()
+    b.abs_()
     with gemmgen.simulate(arch, sms=2):
-        d, rows, whole, sums = gemmgen.op(spec)(**tensors)
-        assert torch.equal(rows, d.abs().amax(1)) and torch.equal(whole, d.abs().amax())
-        tensors["a"][3], tensors["a"][7, 0] = torch.inf, -torch.inf
-        tensors["b"].abs_()
-        d, rows, whole, sums = gemmgen.op(spec)(**tensors)
-        assert torch.equal(rows, d.abs().amax(1)) and rows[3] == rows[7] == whole == torch.inf and sums[7] == -torch.inf
-        tensors["a"][3, 1] = torch.nan
-        d, rows, whole, sums = gemmgen.op(spec)(**tensors)
-    assert rows.isnan().nonzero().tolist() == sums.isnan().nonzero().tolist() == [[3]] and whole.isnan()
-    assert rows[7] == torch.inf and rows[4] == d[4].abs().max()
+        for row, column, value in ((0, 0, 1.0), (7, 0, -torch.inf), (3, 1, torch.nan)):
+            a[row, column] = value
+            d, rows, columns, whole, sums = gemmgen.op(spec)(a=a, b=b)
+            assert torch.equal(rows.nan_to_num(-1), d.abs().amax(1).nan_to_num(-1))
+            assert torch.equal(columns.nan_to_num(-1), d.abs().amax(0).nan_to_num(-1))
+            assert torch.equal(whole.nan_to_num(-1), d.abs().amax().nan_to_num(-1))
+    assert rows.isnan().nonzero().tolist() == sums.isnan().nonzero().tolist() == [[3]]
+    assert columns.isnan().all() and whole.isnan() and rows[7] == torch.inf and sums[7] == -torch.inf
 
 
 @pytest.mark.parametrize("arch", chains.BASES)
 def test_nothing_to_reduce_is_zero(arch: str) -> None:
-    spec = chains.chained(arch, DType.F32, [reduction(0, "sum", "n"), reduction(1, "amax", "mn")])
+    spec = chains.chained(
+        arch, DType.F32, [reduction(0, "sum", "n"), reduction(1, "amax", "mn"), reduction(2, "sum", "m")]
+    )
     a, b = torch.randn(5, 0).bfloat16(), torch.randn(8, 0).bfloat16()
     with gemmgen.simulate(arch):
         no_k = gemmgen.op(spec)(a=a, b=b)
         no_n = gemmgen.op(spec)(a=torch.randn(5, 16).bfloat16(), b=torch.randn(0, 16).bfloat16())
-    assert all(bool((each == 0).all()) for each in (*no_k, *no_n))
-    assert [tuple(each.shape) for each in no_n] == [(5, 0), (5,), ()]
+        no_m = gemmgen.op(spec)(a=torch.randn(0, 16).bfloat16(), b=torch.randn(8, 16).bfloat16())
+    assert all(bool((each == 0).all()) for each in (*no_k, *no_n, *no_m))
+    assert [tuple(each.shape) for each in no_n] == [(5, 0), (5,), (), (0,)]
 
 
 def test_compilers_see_reductions_as_outputs() -> None:
-    spec = chains.chained("sm90", DType.BF16, [reduction(0, "sum", "n"), reduction(1, "amax", "mn")])
+    spec = chains.chained("sm90", DType.BF16, [reduction(0, "sum", "m"), reduction(1, "amax", "mn")])
     tensors, _ = chains.data(spec, {"m": 8, "n": 16, "k": 16}, 1)
     with gemmgen.simulate("sm90"):
         op = gemmgen.op(spec)
         opcheck(op._functional, tensors["a"], tensors["b"])
-        outputs = torch.empty(8, 16).bfloat16(), torch.empty(8), torch.empty(())
+        outputs = torch.empty(8, 16).bfloat16(), torch.empty(16), torch.empty(())
         opcheck(op._out, tensors["a"], tensors["b"], *outputs)
 
 

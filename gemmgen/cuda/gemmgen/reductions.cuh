@@ -1,5 +1,5 @@
-// What an epilogue reduces over columns, in an order that depends on the tile and on nothing else: within a thread, across
-// the lanes that share a row, across warps and tiles from the first to the last.
+// What an epilogue reduces, in an order that depends on the tile and on nothing else: within a thread, across the lanes
+// that share a row (or a column), across warps and tiles from the first to the last.
 #pragma once
 #include "gemmgen/arrivals.cuh"
 #include "gemmgen/fragment.cuh"
@@ -76,6 +76,79 @@ class LaneRows {
   }
 };
 
+// What a thread has seen of its warp's WIDTH columns where sums are fragments: a pair of every eight, of all its rows; lanes
+// 4 apart share columns.
+template <class Kind, u32 WIDTH>
+class FragmentColumns {
+  float2 seen_[WIDTH / 8] = {};
+
+ public:
+  // `pair` counts the thread's pairs of columns.
+  DEVICE void add(float2 x, u32 pair, u32 m, u32 rows) {
+    float2& seen = seen_[pair];
+    seen.x = Kind::join(seen.x, m < rows ? Kind::of(x.x) : 0.0f);
+    seen.y = Kind::join(seen.y, m < rows ? Kind::of(x.y) : 0.0f);
+  }
+
+  // Writes a number for each column and begins anew.
+  DEVICE void put(float* to) {
+#pragma unroll
+    for (u32 i = 0; i < WIDTH / 8; ++i) {
+      const float2 x = make_float2(across_rows(seen_[i].x), across_rows(seen_[i].y));
+      if (ptx::lane_index() / 4 == i % 8) *reinterpret_cast<float2*>(to + 8 * i + fragment_col()) = x;
+      seen_[i] = make_float2(0.0f, 0.0f);
+    }
+  }
+
+ private:
+  DEVICE static float across_rows(float x) {
+    x = Kind::join(x, ptx::exchange<4>(x));
+    x = Kind::join(x, ptx::exchange<8>(x));
+    return Kind::join(x, ptx::exchange<16>(x));
+  }
+};
+
+// Halves what lanes STEP apart hold, then what lanes half as far apart hold, and so on: a lane of STEP * 2 ends with a
+// column of its own, x[0], of all their rows.
+template <class Kind, u32 STEP>
+DEVICE void share_out(float* x) {
+  const bool upper = ptx::lane_index() & STEP;
+#pragma unroll
+  for (u32 i = 0; i < STEP; ++i) {
+    const float other = ptx::exchange<STEP>(upper ? x[i] : x[i + STEP]);
+    x[i] = Kind::join(upper ? x[i + STEP] : x[i], other);
+  }
+  if constexpr (STEP > 1) share_out<Kind, STEP / 2>(x);
+}
+
+// The same where sums come from tensor memory, a row a lane and WIDTH columns at a time.
+template <class Kind, u32 WIDTH>
+class LaneColumns {
+  static_assert(WIDTH == 16 || WIDTH % 32 == 0);
+  static constexpr u32 PART = WIDTH < 32 ? WIDTH : 32;
+  float seen_[WIDTH] = {};
+
+ public:
+  DEVICE void add(float2 x, u32 pair, u32 m, u32 rows) {
+    seen_[2 * pair] = m < rows ? Kind::of(x.x) : 0.0f;
+    seen_[2 * pair + 1] = m < rows ? Kind::of(x.y) : 0.0f;
+  }
+
+  DEVICE void put(float* to) {
+#pragma unroll
+    for (u32 first = 0; first < WIDTH; first += PART) {
+      float* x = seen_ + first;
+      if constexpr (PART == 16)
+#pragma unroll
+        for (u32 i = 0; i < PART; ++i) x[i] = Kind::join(x[i], ptx::exchange<16>(x[i]));
+      share_out<Kind, PART / 2>(x);
+      if (ptx::lane_index() < PART) to[first + ptx::lane_index()] = x[0];
+#pragma unroll
+      for (u32 i = 0; i < PART; ++i) x[i] = 0.0f;
+    }
+  }
+};
+
 // What every lane has.
 DEVICE void store_one(float* to, float x) {
   if (ptx::lane_index() == 0) *to = x;
@@ -111,6 +184,20 @@ class Meeting {
 #pragma unroll 8
     for (u32 part = 1; part < parts_; ++part) x = Kind::join(x, from[u64(part) * LINES * WIDTH]);
     return x;
+  }
+
+  // The same of four neighbouring numbers.
+  template <class Kind>
+  DEVICE void joined(u32 line, u32 at, float (&x)[4]) const {
+    const float* from = this->line(0, line) + at;
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) x[i] = 0.0f;
+#pragma unroll 8
+    for (u32 part = 0; part < parts_; ++part) {
+      const float4 y = *reinterpret_cast<const float4*>(from + u64(part) * LINES * WIDTH);
+      x[0] = Kind::join(x[0], y.x), x[1] = Kind::join(x[1], y.y);
+      x[2] = Kind::join(x[2], y.z), x[3] = Kind::join(x[3], y.w);
+    }
   }
 
   // All numbers of a line, from all parts: lane by lane, then across lanes.
@@ -151,5 +238,20 @@ struct Rows {
     return across_lanes<Kind>(x);
   }
 };
+
+// One number for each of the WIDTH columns from n that are the matrix's.
+template <class Kind, u32 LINES, u32 WIDTH>
+DEVICE void store_columns(float* to, const Meeting<LINES, WIDTH>& meeting, u32 line, u32 n, u32 cols) {
+#pragma unroll
+  for (u32 first = 0; first < WIDTH; first += 128) {
+    const u32 at = first + 4 * ptx::lane_index();
+    if (at >= WIDTH || n + at >= cols) continue;
+    float x[4];
+    meeting.template joined<Kind>(line, at, x);
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i)
+      if (n + at + i < cols) to[n + at + i] = x[i];
+  }
+}
 
 }  // namespace gemmgen

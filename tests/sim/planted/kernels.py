@@ -167,12 +167,11 @@ def subject(name: str) -> Subject:
 
 
 def _reducing(spec: KernelSpec) -> KernelSpec:
-    """Sums and largest magnitudes of rows, and the sum of everything."""
+    """Sums and largest magnitudes of rows, sums of columns, and the sum of everything."""
     steps = (Reduce(function="sum", along="n", to="sums"), Reduce(function="amax", along="n", to="amax"))
-    whole = Reduce(function="sum", along="mn", to="total")
-    rows = (Operand(name=each.to, dtype=DType.F32, box=("m",)) for each in steps)
-    total = Operand(name="total", dtype=DType.F32, box=(), on_device=True)
-    return spec.replace(operands=(*spec.operands, *rows, total), epilogue=(*steps, whole, *spec.epilogue))
+    steps += (Reduce(function="sum", along="mn", to="total"), Reduce(function="sum", along="m", to="columns"))
+    extra = (Operand(name=each.to, dtype=DType.F32, box=each.box, on_device=not each.box) for each in steps)
+    return spec.replace(operands=(*spec.operands, *extra), epilogue=(*steps, *spec.epilogue))
 
 
 def _with_slots(spec: KernelSpec, ring: str, slots: int) -> KernelSpec:

@@ -1,5 +1,7 @@
-"""Mistakes in how warps meet whose rows are reduced: at the counter of a group of rows, the first in the text, and at
-the one where groups meet."""
+"""Mistakes in how warps meet whose rows or columns are reduced.
+
+The text has the counter of a group of rows first, then the one where groups meet, then that of columns.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,12 @@ from gemmgen.ir import Plan
 from .edit import planted, with_operand
 from .ptx_text import Statement, definition, delete, find, register_of, replace, rewrite
 
-ROWS, GROUPS = 0, 1
+ROWS, GROUPS, COLUMNS = 0, 1, 2
 
 
 def _count(text: str, which: int) -> Statement:
     found = find(text, "atom.acq_rel.gpu.global.inc")
-    assert len(found) == 2
+    assert len(found) == 3
     return found[which]
 
 
@@ -76,3 +78,26 @@ def rows_not_added_across_the_quad(text: str, plan: Plan) -> str:
         text, "shfl.sync.bfly", lambda each: each.operands[2] == "2" and each.start < _count(text, ROWS).start
     )
     return with_operand(text, exchanges[:1], 2, "0")
+
+
+@planted("sm120_reduce", says="counters of arrivals are not 0")
+def column_counter_wraps_one_late(text: str, plan: Plan) -> str:
+    return _wraps(text, COLUMNS, 1)
+
+
+@planted("sm120_reduce", says="of columns differ")
+def column_counter_wraps_one_early(text: str, plan: Plan) -> str:
+    return _wraps(text, COLUMNS, -1)
+
+
+@planted("sm120_reduce", says="of columns differ")
+def columns_read_before_the_last_arrival(text: str, plan: Plan) -> str:
+    return _first_reads(text, COLUMNS)
+
+
+@planted("sm120_reduce", says="of columns differ")
+def columns_not_added_across_rows(text: str, plan: Plan) -> str:
+    """Rows 4 apart count, those 8 apart twice."""
+    far = find(text, "shfl.sync.bfly", lambda each: each.operands[2] == "16")
+    before = [each for each in far if each.start < _count(text, COLUMNS).start]
+    return with_operand(text, before[-1:], 2, "4")
