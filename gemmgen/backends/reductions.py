@@ -64,8 +64,6 @@ def reduction_workspaces(spec: KernelSpec, mma: MmaPlan | UmmaPlan | MmaSyncPlan
 
 
 def _check(spec: KernelSpec, mma: MmaPlan | UmmaPlan | MmaSyncPlan, steps: list[Reduce]) -> None:
-    if spec.sliced:
-        raise ValueError(f"spec {spec.name!r} has splits that leave sums in slices, and reduces; set slices=False")
     lanes = mma.lane_axis if isinstance(mma, UmmaPlan) else mma.row_axis if isinstance(mma, MmaSyncPlan) else "m"
     if lanes == "n":
         raise ValueError(
