@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gemmgen.ir import KernelSpec, MmaPlan, MmaSyncPlan, Plan, Reduce, UmmaPlan, Workspace
+from gemmgen.ir import Gate, KernelSpec, MmaPlan, MmaSyncPlan, Plan, Reduce, UmmaPlan, Workspace
 
 FUNCTIONS = {"sum": "Sum", "sum_of_squares": "SumOfSquares", "amax": "Amax"}
 """Kinds of gemmgen/cuda/gemmgen/reductions.cuh."""
@@ -58,7 +58,11 @@ def reduction_workspaces(spec: KernelSpec, mma: MmaPlan | UmmaPlan | MmaSyncPlan
         found.append(Workspace(name="whole_partials", elements=wholes * warps.rows, per=("m",)))
         found.append(Workspace(name="whole_arrivals", elements=1, per=()))
     if columns:
-        found.append(Workspace(name="column_partials", elements=columns * tile.n * warps.rows, per=("m", "n")))
+        found.append(
+            Workspace(
+                name="column_partials", elements=columns * spec.output_columns(tile.n) * warps.rows, per=("m", "n")
+            )
+        )
         found.append(Workspace(name="column_arrivals", elements=warps.columns, per=("n",)))
     return tuple(found)
 
@@ -78,7 +82,8 @@ def reductions_view(plan: Plan) -> dict[str, Any]:
     rows, columns = _lines(plan, ("n", "mn")), _lines(plan, ("m",))
     if not rows and not columns:
         return {}
-    width = plan.tile.n // warps.columns
+    gated = _gated(plan)
+    width = plan.tile.n // warps.columns // (2 if gated else 1)
     held, at_once = (
         ("Fragment", width) if warps.fragments else ("Lane", plan.store.row_bytes * 8 // plan.store.dtype.bits)
     )
@@ -94,11 +99,17 @@ def reductions_view(plan: Plan) -> dict[str, Any]:
         "block_rows": warps.block_rows,
         "block_step": warps.step,
         "warp_columns": width,
+        "half": " / 2" if gated else "",
         "row": _place("M", warps.rows, across[0]),
         "column": _place("N", warps.columns, across[1]),
         "warps_along_m": _places("M", warps.rows),
         "warps_along_n": _places("N", warps.columns),
     }
+
+
+def _gated(plan: Plan) -> bool:
+    """Whether the chain joins pairs of columns, before it reduces."""
+    return any(isinstance(entry.step, Gate) for entry in plan.epilogue)
 
 
 def _lines(plan: Plan, alongs: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -128,5 +139,9 @@ def epilogue_on_block(plan: Plan) -> str:
         return "epilogue"
     if isinstance(plan.mma, UmmaPlan):
         return "Epilogue{p, reductions, 0, 0}"
-    pairs = f"{plan.mma.width // 8} * j" if isinstance(plan.mma, MmaPlan) and plan.mma.col_blocks > 1 else "0"
+    pairs = (
+        f"{plan.mma.width // (16 if _gated(plan) else 8)} * j"
+        if isinstance(plan.mma, MmaPlan) and plan.mma.col_blocks > 1
+        else "0"
+    )
     return f"Epilogue{{p, reductions, 2 * i, {pairs}}}"

@@ -281,7 +281,7 @@ def _step_operands_fit(spec: KernelSpec, step: Step, where: str, columns: str) -
         if step.beta is not None and spec.operand(step.beta).box:
             raise ValueError(f"{where}: beta {step.beta!r} must be a scalar, an operand with an empty box")
     if isinstance(step, Reduce):
-        _reduction_fits(spec.operand(step.to), step, where)
+        _reduction_fits(spec.operand(step.to), step, where, columns)
     if isinstance(step, Quantise):
         _quantising_fits(spec, step, where, columns)
     if isinstance(step, Keep):
@@ -305,9 +305,10 @@ def _keeping_fits(spec: KernelSpec, step: Keep, where: str, columns: str) -> Non
         raise ValueError(f"{where}: {step.to!r} holds {operand.dtype}; keep rounds to {', '.join(ELEMENTS)}")
 
 
-def _reduction_fits(to: Operand, step: Reduce, where: str) -> None:
-    if to.box != step.box:
-        raise ValueError(f"{where}: reduce along {step.along} to {to.name!r} with box {to.box}; it needs {step.box}")
+def _reduction_fits(to: Operand, step: Reduce, where: str, columns: str) -> None:
+    box = step.box(columns)
+    if to.box != box:
+        raise ValueError(f"{where}: reduce along {step.along} to {to.name!r} with box {to.box}; it needs {box}")
     if to.is_scalar:
         raise ValueError(f"{where}: reduce to {to.name!r}, which is passed by value; set on_device=True")
     if to.dtype != DType.F32:

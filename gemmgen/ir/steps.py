@@ -190,10 +190,9 @@ class Reduce(_Link):
     def outputs(self) -> tuple[str, ...]:
         return (self.to,)
 
-    @property
-    def box(self) -> tuple[str, ...]:
-        """What the operand covers."""
-        return tuple(axis for axis in ("m", "n") if axis not in self.along)
+    def box(self, columns: str) -> tuple[str, ...]:
+        """What the operand covers where the chain has these columns, ``"n"`` or what a gate leaves of them."""
+        return tuple(axis for axis in ("m", columns) if axis[0] not in self.along)
 
 
 class Cast(_Link):

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import gemmgen
-from gemmgen.ir import DType
+from gemmgen.ir import DType, Reduce
 
 ALONG = st.sampled_from(["m", "n"])
 DTYPES = st.sampled_from([DType.BF16, DType.F16, DType.F32])
@@ -69,7 +69,8 @@ def test_any_chain(
     links = list(chain)
     if gated is not None:
         at, (text, alongs) = gated
-        links.insert(at, chains.gate(len(links), text, *alongs))
+        first = next((index for index, link in enumerate(links) if isinstance(link.step, Reduce)), at)
+        links.insert(min(at, first), chains.gate(len(links), text, *alongs))
     spec = chains.chained(arch, output, links)
     chains.run_and_check(spec, {"m": m, "n": (16 if gated is None else 32) * n, "k": 72}, seed)
 
@@ -80,7 +81,11 @@ def test_any_chain(
 )
 def test_a_gate_between_operands_of_both_widths(arch: str, schedule: str, function: str) -> None:
     before = [chains.bias(0, "n"), chains.residual(1), chains.keep(2, DType.F32)]
-    sums = [chains.reduction(7, "sum_of_squares", "n"), chains.reduction(8, "amax", "mn")]
+    sums = [
+        chains.reduction(7, "sum_of_squares", "n"),
+        chains.reduction(8, "amax", "mn"),
+        chains.reduction(9, "sum", "m"),
+    ]
     behind = [chains.bias(4, "n"), chains.keep(5), chains.residual(6), *sums]
     spec = chains.chained(arch, DType.BF16, [*before, chains.gate(3, f"{function}(gate) * up"), *behind])
     chains.run_and_check(spec, {"m": 131, "n": 176, "k": 40}, seed=2, schedule=schedule)

@@ -151,9 +151,9 @@ def test_compilers_see_reductions_as_outputs() -> None:
     tensors, _ = chains.data(spec, {"m": 8, "n": 16, "k": 16}, 1)
     with gemmgen.simulate("sm90"):
         op = gemmgen.op(spec)
-        opcheck(op._functional, tensors["a"], tensors["b"])
+        opcheck(op._returning, tensors["a"], tensors["b"])
         outputs = torch.empty(8, 16).bfloat16(), torch.empty(16), torch.empty(())
-        opcheck(op._out, tensors["a"], tensors["b"], *outputs)
+        opcheck(op._writing, tensors["a"], tensors["b"], *outputs)
 
 
 SWAPPED = {

@@ -170,7 +170,7 @@ def _reducing(spec: KernelSpec) -> KernelSpec:
     """Sums and largest magnitudes of rows, sums of columns, and the sum of everything."""
     steps = (Reduce(function="sum", along="n", to="sums"), Reduce(function="amax", along="n", to="amax"))
     steps += (Reduce(function="sum", along="mn", to="total"), Reduce(function="sum", along="m", to="columns"))
-    extra = (Operand(name=each.to, dtype=DType.F32, box=each.box, on_device=not each.box) for each in steps)
+    extra = (Operand(name=each.to, dtype=DType.F32, box=each.box("n"), on_device=not each.box("n")) for each in steps)
     return spec.replace(operands=(*spec.operands, *extra), epilogue=(*steps, *spec.epilogue))
 
 
