@@ -110,6 +110,23 @@ def quantising(spec: KernelSpec, width: int) -> dict[str, Any]:
     return {"scales": step.scales, "block": block}
 
 
+def split_heads(spec: KernelSpec, plan: StorePlan) -> StorePlan:
+    """The store of an output whose columns may move by heads; a staged chunk moves as a whole."""
+    output = spec.output
+    heads = output.heads
+    if heads is None:
+        return plan
+    if plan.through is not None:
+        chunk = plan.row_bytes // output.dtype.bytes
+        if heads.left % chunk or heads.right % chunk or heads.mid * output.dtype.bytes % 16:
+            raise ValueError(
+                f"output {output.name!r} has heads of {heads.left} + {heads.right} columns {heads.mid} apart; TMA "
+                f"stores {chunk} columns at a time at whole 16 bytes, so both must be multiples of {chunk} and the gap "
+                f"of {16 // output.dtype.bytes}; or leave out `through` and store from registers"
+            )
+    return plan.replace(heads=heads)
+
+
 def params(
     spec: KernelSpec, tensor_maps: tuple[TensorMapPlan, ...], workspaces: tuple[Workspace, ...] = ()
 ) -> tuple[Param, ...]:

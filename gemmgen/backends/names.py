@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmgen.ir import DType, RingPlan
+from gemmgen.ir import DType, RingPlan, StorePlan
 
 C_TYPES = {
     DType.F32: "float",
@@ -23,6 +23,12 @@ PAIR_TYPES = {
     DType.E4M3: "e4m3x2",
     DType.E5M2: "e5m2x2",
 }
+
+
+def columns_of(store: StorePlan) -> str:
+    """The last argument of a store whose columns move, with the comma before it; else nothing."""
+    heads = store.heads
+    return f", gemmgen::HeadSplit<{heads.left}, {heads.mid}, {heads.right}>" if heads else ""
 
 
 def place_name(ring: RingPlan, operand: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gemmgen.backends.epilogue import chain_view, quantising_store
-from gemmgen.backends.names import C_TYPES, PAIR_TYPES, place_name
+from gemmgen.backends.names import C_TYPES, PAIR_TYPES, columns_of, place_name
 from gemmgen.backends.prologue_view import even_splits, prologue_view, slice_place
 from gemmgen.backends.reductions import epilogue_on_block, reductions_view
 from gemmgen.backends.sm100_view import scales, sm100_view
@@ -169,9 +169,10 @@ def _store_line(plan: Plan, first_warp: int) -> str:
     store = plan.store
     if store.scales is not None:
         return quantising_store(plan, "Fragments", f"ptx::warp_index() - {first_warp}", "store")
+    ctype, moved = C_TYPES[store.dtype], columns_of(store)
     if store.through is None:
         place = f"{slice_place(plan)}, p.{store.operand}_stride"
-        return f"gemmgen::DirectStore<{C_TYPES[store.dtype]}> store({place});"
+        return f"gemmgen::DirectStore<{ctype}{moved}> store({place});"
     staging = f"{store.through}::{store.operand.upper()}"
-    kind = f"gemmgen::StagedStore<{C_TYPES[store.dtype]}, {store.row_bytes}, {store.through}::SLOTS>"
+    kind = f"gemmgen::StagedStore<{ctype}, {store.row_bytes}, {store.through}::SLOTS{moved}>"
     return f"{kind} store(p.{store.operand}, {staging}, ptx::warp_index() - {first_warp});"

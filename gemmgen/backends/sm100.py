@@ -15,6 +15,7 @@ from gemmgen.backends.common import (
     params,
     quantising,
     refuse_prologue,
+    split_heads,
     staged_row_bytes,
     step_plans,
     store_map,
@@ -329,7 +330,7 @@ def _output_path(spec: KernelSpec, mma: UmmaPlan) -> StorePlan:
             )
         row_bytes, rows = WARP_ROWS * output.dtype.bytes, gcd(spec.tile.m, WARP_ROWS)
     slots = (spec.ring(step.through).slots or 2) if step.through else 0
-    return StorePlan(
+    plan = StorePlan(
         operand=output.name,
         dtype=output.dtype,
         through=step.through,
@@ -338,6 +339,7 @@ def _output_path(spec: KernelSpec, mma: UmmaPlan) -> StorePlan:
         slots=slots,
         **quantising(spec, row_bytes * 8 // output.dtype.bits),
     )
+    return split_heads(spec, plan)
 
 
 def _columns_at_once(spec: KernelSpec) -> int:

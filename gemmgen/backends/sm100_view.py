@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gemmgen.backends.epilogue import quantising_store
-from gemmgen.backends.names import C_TYPES, place_name
+from gemmgen.backends.names import C_TYPES, columns_of, place_name
 from gemmgen.backends.sm100_product import SCALES_PER_WORD
 from gemmgen.ir import DType, Part, Plan, RingPlan, StepPlan, UmmaPlan
 
@@ -142,7 +142,9 @@ def _rows_line(plan: Plan) -> str:
     lanes = "Rows" if plan.mma.lane_axis == "m" else "Columns"
     ctype = C_TYPES[store.dtype]
     alike = lanes == "Columns" and all(_is_alike(entry) for entry in plan.epilogue[:-1])
-    mark = ", gemmgen::ELEMENTWISE" if alike else ""
+    moved = columns_of(store)
+    apart = ", !gemmgen::ELEMENTWISE" if moved and lanes == "Columns" else ""
+    mark = (", gemmgen::ELEMENTWISE" if alike else apart) + moved
     if store.through is None:
         count = store.row_bytes // store.dtype.bytes if lanes == "Rows" else store.rows
         return f"gemmgen::Direct{lanes}<{ctype}, {count}{mark}> out(p.{store.operand}, p.{store.operand}_stride);"

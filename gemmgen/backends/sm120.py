@@ -13,6 +13,7 @@ from gemmgen.backends.common import (
     digest,
     params,
     quantising,
+    split_heads,
     staged_row_bytes,
     step_plans,
     store_map,
@@ -216,11 +217,12 @@ def _output_path(spec: KernelSpec, mma: MmaSyncPlan) -> StorePlan:
     width = spec.output_columns(mma.column_blocks * BLOCK_COLUMNS)
     plan = StorePlan(operand=output.name, dtype=output.dtype, through=step.through, **quantising(spec, width))
     if step.through is None:
-        return plan
+        return split_heads(spec, plan)
     if mma.row_axis == "n":
         raise ValueError(f"output {output.name!r} of a swapped product is stored from registers; leave out `through`")
     row_bytes = staged_row_bytes(width * output.dtype.bits // 8)
-    return plan.replace(row_bytes=row_bytes, rows=BLOCK_ROWS, slots=spec.ring(step.through).slots or 1)
+    slots = spec.ring(step.through).slots or 1
+    return split_heads(spec, plan.replace(row_bytes=row_bytes, rows=BLOCK_ROWS, slots=slots))
 
 
 def _tensor_maps(

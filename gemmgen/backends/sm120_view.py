@@ -6,7 +6,7 @@ from math import lcm
 from typing import Any
 
 from gemmgen.backends.epilogue import quantising_store
-from gemmgen.backends.names import C_TYPES, place_name
+from gemmgen.backends.names import C_TYPES, columns_of, place_name
 from gemmgen.backends.prologue_view import even_splits, slice_place
 from gemmgen.backends.sm120_product import BLOCK_COLUMNS, BLOCK_ROWS, column_axis, spreads
 from gemmgen.ir import DType, MmaSyncPlan, Part, Plan, RolePlan
@@ -108,9 +108,9 @@ def _store_line(plan: Plan, mma: MmaSyncPlan, math: RolePlan) -> str:
     store = plan.store
     if store.scales is not None:
         return quantising_store(plan, "Fragments", "warp", "store")
-    ctype = C_TYPES[store.dtype]
+    ctype, moved = C_TYPES[store.dtype], columns_of(store)
     if store.through is None:
         kind = "SwappedStore" if mma.row_axis == "n" else "DirectStore"
-        return f"gemmgen::{kind}<{ctype}> store({slice_place(plan)}, p.{store.operand}_stride);"
-    kind = f"gemmgen::StagedStore<{ctype}, {store.row_bytes}, {store.through}::SLOTS>"
+        return f"gemmgen::{kind}<{ctype}{moved}> store({slice_place(plan)}, p.{store.operand}_stride);"
+    kind = f"gemmgen::StagedStore<{ctype}, {store.row_bytes}, {store.through}::SLOTS{moved}>"
     return f"{kind} store(p.{store.operand}, {store.through}::{store.operand.upper()}, warp);"

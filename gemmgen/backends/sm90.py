@@ -15,6 +15,7 @@ from gemmgen.backends.common import (
     majorness,
     params,
     quantising,
+    split_heads,
     staged_row_bytes,
     step_plans,
     store_map,
@@ -342,10 +343,10 @@ def _output_path(spec: KernelSpec) -> StorePlan:
     if output.dtype == DType.E2M1:
         raise ValueError(f"output {output.name!r} is e2m1: sm90 has no instruction that rounds to 4 bits; use e4m3")
     plan = StorePlan(operand=output.name, dtype=output.dtype, through=step.through, **quantising(spec, width))
-    if step.through is None:
-        return plan
-    slots = spec.ring(step.through).slots or 2
-    return plan.replace(row_bytes=staged_row_bytes(width * output.dtype.bytes), slots=slots)
+    if step.through is not None:
+        slots = spec.ring(step.through).slots or 2
+        plan = plan.replace(row_bytes=staged_row_bytes(width * output.dtype.bytes), slots=slots)
+    return split_heads(spec, plan)
 
 
 # ---------------------------------------------------------------------------------------------- host side

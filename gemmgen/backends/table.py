@@ -120,6 +120,8 @@ def _role_line(role: RolePlan) -> str:
 
 def _store(plan: Plan) -> str:
     store = plan.store
+    heads = store.heads
+    moved = f", heads of {heads.left} + {heads.right} columns {heads.mid} apart" if heads else ""
     if store.through is None:
-        return f"direct {store.dtype}"
-    return f"{store.dtype} by TMA, {store.slots} buffers of {store.rows} x {store.row_bytes} B a warp"
+        return f"direct {store.dtype}{moved}"
+    return f"{store.dtype} by TMA, {store.slots} buffers of {store.rows} x {store.row_bytes} B a warp{moved}"

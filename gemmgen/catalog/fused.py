@@ -10,7 +10,7 @@ from functools import cache
 
 from gemmgen.catalog import dense, dense_sm100, dense_sm120, shipped_sm100, shipped_sm120
 from gemmgen.catalog.shapes_sm120 import SQUARE, WIDE_WARPS_SM120
-from gemmgen.ir import Arch, DType, Epilogue, KernelSpec, Operand, Quantise
+from gemmgen.ir import Arch, Cast, DType, Epilogue, HeadSplit, KernelSpec, Operand, Quantise, Store
 
 _SM90 = (
     dense.Shape(64, 128, groups=1),
@@ -34,6 +34,14 @@ def fp8_output(major: str) -> Epilogue:
     """e4m3 with an fp32 scale for 128 columns, contiguous along m (as sm90 reads them) or n."""
     scales = Operand(name="d_sf", dtype=DType.F32, box=("m", "n/128"), major=major)
     return _quantised("fp8out" if major == "m" else "fp8out_rows", scales)
+
+
+@cache
+def head_split_output(dtype: DType, heads: HeadSplit) -> Epilogue:
+    """Rounded columns with a gap in the middle of every head; heads are constants of the kernel."""
+    d = Operand(name="d", dtype=dtype, box=("m", "n"), heads=heads)
+    name = f"heads_{heads.left}_{heads.mid}_{heads.right}_{dtype}"
+    return Epilogue(name=name, operands=(d,), steps=(Cast(to=dtype), Store(to=d.name)))
 
 
 def _quantised(name: str, scales: Operand) -> Epilogue:

@@ -85,11 +85,12 @@ def ragged_sizes(spec: AnySpec) -> list[Sizes]:
         return _ragged_layouts(spec)
     tile, step = spec.tile, k_step(spec)
     exact, past, short = (-(-k // step) * step for k in (tile.k, 2 * tile.k + 16, tile.k - 16))
-    n = max(8, 128 // spec.output.dtype.bits) * (2 if spec.gate else 1)  # TMA stores whole chunks of 16 bytes
+    n = max(8, 128 // spec.output.dtype.bits)  # TMA stores whole chunks of 16 bytes
+    n = (spec.output.heads.head if spec.output.heads else n) * (2 if spec.gate else 1)
     return [
         Sizes(1, n, exact),
-        Sizes(tile.m + 1, tile.n + n, past),
-        Sizes(2 * tile.m - 1, tile.n - n or n, short),
+        Sizes(tile.m + 1, tile.n // n * n + n, past),
+        Sizes(2 * tile.m - 1, (tile.n - 1) // n * n or n, short),
         Sizes(5, n, 0),
     ]
 

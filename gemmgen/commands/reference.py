@@ -19,6 +19,7 @@ from gemmgen.ir import (
     Cast,
     DType,
     Gate,
+    HeadSplit,
     Keep,
     KernelSpec,
     Operand,
@@ -173,6 +174,8 @@ def numbers_of(spec: KernelSpec, outputs: Operands, output: str | None = None) -
     step = spec.epilogue[-1]
     value = outputs[output or spec.output.name]
     assert isinstance(value, torch.Tensor)
+    if spec.output.heads is not None and output in (None, spec.output.name):
+        return value[:, _columns(spec.output.heads, value.shape[1])]
     if not isinstance(step, Quantise) or output not in (None, step.to):
         value = value.sum(0) if spec.sliced else value
         return value[:, None] if value.dim() == 1 else value
@@ -182,6 +185,12 @@ def numbers_of(spec: KernelSpec, outputs: Operands, output: str | None = None) -
     spread_scales = spread(_numbers(outputs[scales.name], scales), (1, size), *codes.shape)
     tensor_scale = outputs[step.tensor_scale] if step.tensor_scale else 1.0
     return codes * spread_scales * (tensor_scale.double() if isinstance(tensor_scale, torch.Tensor) else tensor_scale)
+
+
+def _columns(heads: HeadSplit, stored: int) -> torch.Tensor:
+    """Which of an output's columns are the product's: all but the gaps in the middle of heads."""
+    place = torch.arange(stored) % (heads.head + heads.mid)
+    return ((place < heads.left) | (place >= heads.left + heads.mid)).nonzero().flatten()
 
 
 def _tile_norms(values: torch.Tensor) -> torch.Tensor:

@@ -23,7 +23,7 @@ def random_layout_operands(spec: LayoutSpec, sizes: Mapping[str, int], seed: int
     """A source of random bytes (powers of two where scales are packed) and a destination full of 0xFF."""
     generator = torch.Generator().manual_seed(seed)
     source, destination = spec.operands
-    shape = tuple(extent(axis, sizes) for axis in source.box)
+    shape = tuple(extent(source, axis, sizes) for axis in source.box)
     if source.dtype == DType.F32 and spec.packs:
         values = torch.randint(0, 255, shape, generator=generator, dtype=torch.int32) << 23
         stored = values.view(torch.float32)

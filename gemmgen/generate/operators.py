@@ -77,6 +77,21 @@ def _fp8() -> Operator:
     )
 
 
+def _head_split() -> Operator:
+    fp8 = _fp8().parameters
+    return Operator(
+        name="fp8_gemm_nt_skip_head_mid",
+        summary="fp8_gemm_nt whose columns leave a gap in the middle of every head of d, which is not written.",
+        parameters={
+            **{name: fp8[name] for name in ("a", "b", "recipe", "compiled_dims", "disable_ue8m0_cast")},
+            "d": "bf16 or fp32 [M, N + N/(left + right)*mid] to write to, rows contiguous, any pitch; returned.",
+            "head_splits": "(left, mid, right): column n goes to n + (n + right) // (left + right) * mid; left and "
+            "right even, N whole heads of left + right.",
+        },
+        kernels="fp8_gemm_nt",
+    )
+
+
 def _given(layout: str) -> tuple[str, str, str]:
     """Shapes of a and b and their product as a layout has them."""
     a, b = "[M, K]" if layout[0] == "n" else "[K, M]", "[K, N]" if layout[1] == "n" else "[N, K]"
@@ -226,6 +241,7 @@ def _all() -> tuple[Operator, ...]:
     fused = [_quantised(product, *each) for product in ("fp8_gemm_nt", "bf16_gemm_nt") for each in _QUANTISED]
     return (
         _fp8(),
+        _head_split(),
         *map(_fp8_transposed, catalog.LAYOUTS[1:]),
         *mixed,
         _MXFP4,

@@ -4,7 +4,7 @@ from gemmgen.ir.dtype import Arch, DType
 from gemmgen.ir.epilogue import Epilogue
 from gemmgen.ir.layout import AnyPlan, AnySpec, LayoutPlan, LayoutSpec
 from gemmgen.ir.node import Node
-from gemmgen.ir.operand import Operand, split_axis
+from gemmgen.ir.operand import HeadSplit, Operand, split_axis
 from gemmgen.ir.plan import (
     Broadcast,
     MmaPlan,
@@ -68,6 +68,7 @@ __all__ = [
     "Epilogue",
     "FetchTiles",
     "Gate",
+    "HeadSplit",
     "Keep",
     "KernelSpec",
     "LaunchControl",

@@ -24,8 +24,9 @@ class Epilogue(Node):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the operands that the chain writes, in its order."""
-        return tuple(name for step in self.steps for name in step.outputs)
+        """Names of the operands that the chain writes: what its last step stores, then others as it names them."""
+        *steps, last = self.steps
+        return tuple(name for step in (last, *steps) for name in step.outputs)
 
     @property
     def gated(self) -> bool:

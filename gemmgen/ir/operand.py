@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from gemmgen.ir.dtype import DType
 from gemmgen.ir.node import Name, Node
@@ -22,13 +23,43 @@ def split_axis(axis: str) -> tuple[str, int]:
     return match[1], int(match[2] or 1)
 
 
+class HeadSplit(Node):
+    """Columns of heads of ``left + right`` with a gap of ``mid`` columns in the middle of each, which nobody writes.
+
+    Column n of the product lies at ``n + (n + right) // (left + right) * mid``.
+    """
+
+    left: Annotated[int, Field(ge=0)]
+    mid: Annotated[int, Field(ge=0)]
+    right: Annotated[int, Field(ge=0)]
+
+    @model_validator(mode="after")
+    def _pairs_stay_together(self) -> HeadSplit:
+        if self.left % 2 or self.right % 2 or self.head == 0:
+            raise ValueError(
+                f"heads of {self.left} + {self.right} columns; both are even and one is not 0, because columns are "
+                "written two at a time"
+            )
+        return self
+
+    @property
+    def head(self) -> int:
+        """Columns of the product that make a head."""
+        return self.left + self.right
+
+    def columns(self, n: int) -> int:
+        """Columns of an output for ``n`` of the product, gaps included."""
+        return n + n // self.head * self.mid
+
+
 class Operand(Node):
     """A tensor in global memory, or a scalar when ``box`` is empty: passed by value, or read from a tensor of one
     element if it is ``on_device``.
 
     ``box`` names the problem axes from the outermost logical dimension to the innermost, ``("m", "k")`` say;
     ``"k/128"`` has one element per 128 of k, rounded up. ``major`` is the axis that is contiguous in memory,
-    the last one unless said otherwise. A first axis ``"s"`` has a slice for each split of k, see ``SplitK``.
+    the last one unless said otherwise. A first axis ``"s"`` has a slice for each split of k, see ``SplitK``. ``heads``
+    of an output leaves gaps between its columns.
     """
 
     name: Name
@@ -36,6 +67,7 @@ class Operand(Node):
     box: tuple[str, ...]
     major: str | None = None
     on_device: bool = False
+    heads: HeadSplit | None = None
 
     @field_validator("box")
     @classmethod

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from gemmgen.ir.dtype import Arch, DType
 from gemmgen.ir.node import Name, Node
-from gemmgen.ir.operand import Operand
+from gemmgen.ir.operand import HeadSplit, Operand
 from gemmgen.ir.schedule import Cluster, Schedule, SplitK, Tile
 from gemmgen.ir.steps import PrologueStep, Step
 
@@ -231,6 +231,7 @@ class StorePlan(Node):
     slots: int = 0
     scales: Name | None = None
     block: int = 0
+    heads: HeadSplit | None = None
 
 
 class Param(Node):

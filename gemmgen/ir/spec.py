@@ -238,6 +238,15 @@ def _outputs_are_apart(spec: KernelSpec) -> None:
                 )
 
 
+def _heads_are_stored(spec: KernelSpec) -> None:
+    last = spec.epilogue[-1]
+    for operand in spec.operands:
+        if operand.heads is not None and not (isinstance(last, Store) and last.to == operand.name):
+            raise ValueError(
+                f"spec {spec.name!r}: operand {operand.name!r} has heads, but only what Store writes moves; remove them"
+            )
+
+
 def epilogue_boxes(columns: str) -> tuple[tuple[str, ...], ...]:
     """What an epilogue operand may cover where the chain has these columns: a number, a row, a column, a matrix."""
     return ((), ("m",), (columns,), ("m", columns))
@@ -350,6 +359,7 @@ CHECKS = (
     _operands_are_used,
     _chain_is_typed,
     _outputs_are_apart,
+    _heads_are_stored,
     slices_fit,
     prologue_fits,
 )

@@ -25,6 +25,7 @@ from gemmgen.ops.api_fused import (
     fp8_gemm_nt_fp8out,
     fp8_gemm_nt_mxfp8out,
 )
+from gemmgen.ops.api_heads import fp8_gemm_nt_skip_head_mid
 from gemmgen.ops.fused_op import FUSED_OPERATORS, FusedOp, fuse
 from gemmgen.ops.quantise import (
     cast_back_from_fp4,
@@ -80,6 +81,7 @@ __all__ = [
     "fp8_gemm_nt",
     "fp8_gemm_nt_fp8out",
     "fp8_gemm_nt_mxfp8out",
+    "fp8_gemm_nt_skip_head_mid",
     "fp8_gemm_tn",
     "fp8_gemm_tt",
     "from_blocked_128x4",

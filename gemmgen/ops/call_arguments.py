@@ -58,6 +58,20 @@ def check_compiled_dims(compiled_dims: str) -> None:
         raise ValueError(f"compiled_dims: {compiled_dims!r} names more than m, n and k; pass some of the letters 'mnk'")
 
 
+def check_head_splits(splits: Sequence[int]) -> None:
+    """Refuse what is no (left, mid, right) of a head."""
+    if not isinstance(splits, Sequence) or len(splits) != 3 or not all(isinstance(each, int) for each in splits):
+        raise TypeError(
+            f"head_splits: is {splits!r}; must be three whole numbers: columns (left, mid, right) of a head"
+        )
+    left, mid, right = splits
+    if min(left, mid, right) < 0 or left % 2 or right % 2 or left + right == 0:
+        raise ValueError(
+            f"head_splits: is {(left, mid, right)}; left and right must be even, none negative and left + right not 0, "
+            "because columns are written two at a time"
+        )
+
+
 def transposed_pair(name: str, value: Any) -> tuple[Any, Any]:
     """Data and scales of a factor, both as transposed views; scales in 128x4 blocks are [rows, k] in any layout."""
     data, sf = pair(name, value)

@@ -104,7 +104,7 @@ def _infer_sizes(operands: Sequence[Operand], tensors: Tensors) -> dict[str, int
     for operand in operands:
         for axis, size in zip(operand.box, tensors[operand.name].shape, strict=True):
             name, divisor = split_axis(axis)
-            if divisor != 1:
+            if divisor != 1 or (operand.heads is not None and name == "n"):
                 continue
             if axis == operand.inner:
                 size = size * operand.dtype.packed
@@ -144,6 +144,14 @@ def _disagreement(operand: str, size: int, other: str, other_size: int, axis: st
 
 
 def _check_shape(operand: Operand, tensor: torch.Tensor, sizes: Mapping[str, int]) -> None:
+    if (heads := operand.heads) is not None:
+        columns = -(-sizes["n"] // split_axis(operand.inner)[1])
+        require(
+            columns % heads.head == 0,
+            lambda: f"{operand.name}: {operand.inner} is {columns}; must be whole heads of {heads.left} + "
+            f"{heads.right} columns",
+        )
+        _check_extent(operand.name, f"{operand.inner} with its gaps", heads.columns(columns))
     wanted = expected_shape(operand, sizes)
     for found, size in zip(tensor.shape, wanted, strict=True):
         require(found == size, lambda: _shape_message(operand, tensor, wanted, sizes))
@@ -151,10 +159,11 @@ def _check_shape(operand: Operand, tensor: torch.Tensor, sizes: Mapping[str, int
 
 def _shape_message(operand: Operand, tensor: torch.Tensor, wanted: Sequence[int], sizes: Mapping[str, int]) -> str:
     extents = ", ".join(f"{axis}={sizes[axis]}" for axis in operand.axes)
+    heads = f", {operand.heads.mid} more for each head of {operand.heads.head}" if operand.heads else ""
     rounded = ", rounded up" if any(split_axis(axis)[1] != 1 for axis in operand.box) else ""
     return (
         f"{operand.name}: shape is {_text(tensor.shape)}; must be {_text(wanted)} = "
-        f"({', '.join(operand.box)}){rounded} for {extents}"
+        f"({', '.join(operand.box)}){rounded}{heads} for {extents}"
     )
 
 

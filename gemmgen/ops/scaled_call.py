@@ -39,13 +39,19 @@ def ue8m0(
 ) -> torch.Tensor:
     """A product whose scales are powers of two, in any of the forms they come in."""
     a, sfa, b, sfb, recipe, blocked = unpacked(a, b, recipes)
-    for name, sf in (("sfa", sfa), ("sfb", sfb)):
-        if keeps_fp32 and sf.dtype == torch.float32:
+    if keeps_fp32:
+        refuse_fp32(sfa, sfb)
+    return call(a, sfa, b, sfb, d, c, recipe, blocked, None, out_dtype)
+
+
+def refuse_fp32(*scales: Any) -> None:
+    """Refuse scales of a and b that would have to be used exactly as they are."""
+    for name, sf in zip(("sfa", "sfb"), scales, strict=True):
+        if isinstance(sf, torch.Tensor) and sf.dtype == torch.float32:
             raise ValueError(
                 f"disable_ue8m0_cast: is True and {name} is torch.float32, but these tensor cores multiply by "
                 "powers of two only; leave it out and pass powers of two; requantise_to_ue8m0 makes them"
             )
-    return call(a, sfa, b, sfb, d, c, recipe, blocked, None, out_dtype)
 
 
 def unpacked(

@@ -37,6 +37,7 @@ class Tail:
         """Arguments of ``spec_for``, with whether TMA cannot store the output, or reads of C not be as wide."""
         stored = [each for each in self.operands if each == self.main or (each.name == "c" and self.is_plain)]
         direct = any(tma_store_fault(each, tensors[each.name]) is not None for each in stored)
+        direct = direct or not _moves_by_chunks(self.main)
         return {**self.choices, "direct_store": direct}
 
     @property
@@ -60,6 +61,15 @@ def fused(epilogue: Epilogue) -> Tail:
     tensors = tuple(each for each in epilogue.operands if not each.is_scalar)
     scalars = tuple(each.name for each in epilogue.operands if each.is_scalar)
     return Tail(tensors, epilogue.outputs, epilogue.main, scalars, {"epilogue": epilogue}, epilogue.gated)
+
+
+def _moves_by_chunks(main: Operand) -> bool:
+    """Whether staged chunks of any kernel, of at most 128 bytes of a row, stay on one side of the gaps of heads."""
+    heads = main.heads
+    if heads is None:
+        return True
+    columns = 128 // main.dtype.bytes
+    return heads.left % columns == heads.right % columns == heads.mid * main.dtype.bytes % 16 == 0
 
 
 def output_dtype(dtype: torch.dtype) -> DType:

@@ -24,7 +24,7 @@ class TensorOp:
     """``values`` are what the registered operator takes, in the order of its schema, without outputs."""
 
     outputs: tuple[str, ...]
-    """Names of what is written, the main output first or not, as the chain names them."""
+    """Names of what is written, the stored output first."""
 
     def allocate(self, values: Sequence[Any]) -> Slots:
         """Every output in its shape, uninitialised."""

@@ -59,15 +59,16 @@ class Problem:
     """Addresses by parameter name; ``workspace_bytes`` says how much lies there."""
 
 
-def extent(axis: str, sizes: Mapping[str, int]) -> int:
-    """Elements along an axis as written in a box: ``"k/128"`` is k divided by 128, rounded up."""
+def extent(operand: Operand, axis: str, sizes: Mapping[str, int]) -> int:
+    """An operand's elements along an axis as written in its box: ``"k/128"`` is k divided by 128, rounded up."""
     name, divisor = split_axis(axis)
-    return -(-sizes[name] // divisor)
+    count = -(-sizes[name] // divisor)
+    return operand.heads.columns(count) if operand.heads is not None and name == "n" else count
 
 
 def expected_shape(operand: Operand, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """The shape an operand's tensor must have for a problem of these sizes; 4-bit elements are stored two a byte."""
-    shape = (extent(axis, sizes) for axis in operand.box)
+    shape = (extent(operand, axis, sizes) for axis in operand.box)
     if operand.dtype.packed == 1:
         return tuple(shape)
     return tuple(
@@ -156,7 +157,7 @@ def tensor_map(operand: Operand, entry: TensorMapPlan, problem: Problem, output:
     view, packed = problem.tensors[operand.name], operand.dtype.packed
     size = packed * operand.dtype.bits // 8
     outer = operand.box.index(entry.axes[1])
-    dims = (extent(entry.axes[0], problem.sizes), extent(entry.axes[1], problem.sizes))
+    dims = (extent(operand, entry.axes[0], problem.sizes), extent(operand, entry.axes[1], problem.sizes))
     pitch, address = view.strides[outer] * size, view.address
     if entry.element == "u8":
         dims = (-(-dims[0] // packed), dims[1])

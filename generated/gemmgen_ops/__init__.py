@@ -17,6 +17,7 @@ from gemmgen_ops.fp8_gemm_nn import fp8_gemm_nn
 from gemmgen_ops.fp8_gemm_nt import fp8_gemm_nt
 from gemmgen_ops.fp8_gemm_nt_fp8out import fp8_gemm_nt_fp8out
 from gemmgen_ops.fp8_gemm_nt_mxfp8out import fp8_gemm_nt_mxfp8out
+from gemmgen_ops.fp8_gemm_nt_skip_head_mid import fp8_gemm_nt_skip_head_mid
 from gemmgen_ops.fp8_gemm_tn import fp8_gemm_tn
 from gemmgen_ops.fp8_gemm_tt import fp8_gemm_tt
 from gemmgen_ops.mxfp4_gemm_nt import mxfp4_gemm_nt
@@ -38,6 +39,7 @@ __all__ = [
     "fp8_gemm_nt",
     "fp8_gemm_nt_fp8out",
     "fp8_gemm_nt_mxfp8out",
+    "fp8_gemm_nt_skip_head_mid",
     "fp8_gemm_tn",
     "fp8_gemm_tt",
     "mxfp4_gemm_nt",

@@ -18,6 +18,7 @@ from gemmgen.ir import (
     Cluster,
     DType,
     Gate,
+    HeadSplit,
     Keep,
     KernelSpec,
     OneTile,
@@ -140,6 +141,13 @@ RULES: dict[str, tuple[dict[str, Any], str]] = {
     "keeping columns": (
         {"operands": operands(MATRIX.replace(major="m")), "epilogue": (Keep(to="c"), CAST, STORE)},
         "epilogue[0]: keep to 'c' needs box ('m', 'n') with n contiguous",
+    ),
+    "heads of what is read": (
+        {
+            "operands": operands(MATRIX.replace(heads=HeadSplit(left=64, mid=64, right=64))),
+            "epilogue": (Residual(matrix="c"), CAST, STORE),
+        },
+        "operand 'c' has heads, but only what Store writes moves; remove them",
     ),
     "keeping in 4 bits": (
         {"operands": operands(MATRIX.replace(dtype=DType.E2M1)), "epilogue": (Keep(to="c"), CAST, STORE)},
@@ -357,3 +365,10 @@ def test_one_tile_and_persistent_are_told_apart_by_kind() -> None:
 
 def test_promotion_names_its_scales() -> None:
     assert MATH.body.promote == BlockScale(a="sfa", b="sfb")
+
+
+@pytest.mark.parametrize(("left", "right"), [(0, 0), (63, 64), (64, 1)])
+def test_heads_are_whole_pairs(left: int, right: int) -> None:
+    with pytest.raises(ValidationError, match=rf"heads of {left} \+ {right} columns; both are even and one is not 0"):
+        HeadSplit(left=left, mid=8, right=right)
+    assert HeadSplit(left=64, mid=16, right=128).columns(384) == 416

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import reduced
@@ -18,6 +19,7 @@ from gemmgen.ir import (
     Cast,
     DType,
     Gate,
+    HeadSplit,
     Keep,
     KernelSpec,
     Operand,
@@ -129,6 +131,12 @@ def halved(operand: Operand) -> Operand:
     return operand.replace(box=tuple(f"n/{2 * by}" if name == "n" else axis for axis, name, by in split))
 
 
+def with_heads(spec: KernelSpec, heads: HeadSplit) -> KernelSpec:
+    """The kernel with gaps in the middle of the heads of what it stores."""
+    moved = spec.output.replace(heads=heads)
+    return spec.replace(operands=tuple(moved if each == spec.output else each for each in spec.operands))
+
+
 def data(spec: KernelSpec, sizes: dict[str, int], seed: int) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
     """Normal numbers for tensors, factors scaled so that sums are of the size of one; outputs are left out."""
     generator = torch.Generator().manual_seed(seed)
@@ -153,33 +161,44 @@ def pitched(values: torch.Tensor, operand: Operand) -> torch.Tensor:
     return wide[:, : values.shape[1]]
 
 
-def run_and_check(spec: KernelSpec, sizes: dict[str, int], seed: int, schedule: str = "random") -> None:
-    """One simulated call on poisoned outputs, every element against the reference, and the poison beside them."""
+def run_and_check(
+    spec: KernelSpec, sizes: dict[str, int], seed: int, schedule: str = "random", device: str = "cpu"
+) -> None:
+    """One call, simulated on the CPU, on poisoned outputs: each element against the reference, the poison beside."""
     tensors, scalars = data(spec, sizes, seed)
-    rooms = {each.name: Room(each, sizes) for each in spec.outputs}
-    with gemmgen.simulate(str(spec.arch), schedule=schedule, seed=seed, sms=2):
-        gemmgen.op(spec)(**tensors, **scalars, **{name: room.output for name, room in rooms.items()})
+    rooms = {each.name: Room(each, sizes, device) for each in spec.outputs}
+    there = {
+        name: torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=device).copy_(each)
+        for name, each in tensors.items()
+    }
+    simulated = gemmgen.simulate(str(spec.arch), schedule=schedule, seed=seed, sms=2)
+    with simulated if device == "cpu" else nullcontext():
+        gemmgen.op(spec)(**there, **scalars, **{name: room.output for name, room in rooms.items()})
     for name, meaning in {spec.output.name: spec, **reference.kept(spec)}.items():
-        reference.check(rooms[name].output, meaning, tensors, scalars)
-    reduced.check_reductions({name: room.output for name, room in rooms.items()}, spec, tensors, scalars)
+        reference.check(rooms[name].output.cpu(), meaning, tensors, scalars)
+    reduced.check_reductions({name: room.output.cpu() for name, room in rooms.items()}, spec, tensors, scalars)
     for room in rooms.values():
         room.check_untouched()
 
 
 class Room:
-    """An output amid memory full of NaN, a vector as one row: rows above and below, columns to the right."""
+    """An output amid memory full of NaN, a vector as one row: rows above and below, columns beside, gaps of heads."""
 
-    def __init__(self, operand: Operand, sizes: dict[str, int]) -> None:
+    def __init__(self, operand: Operand, sizes: dict[str, int], device: str) -> None:
         shape = expected_shape(operand, sizes)
-        rows, self.columns = [1, 1, *shape][-2:]
-        pitch = -(-self.columns // 16) * 16 + 16
+        rows, columns = [1, 1, *shape][-2:]
+        pitch = -(-columns // 16) * 16 + 16
         self.name = operand.name
-        self.whole = torch.full((rows + 2, pitch), torch.nan).to(TORCH[operand.dtype])
-        self.output = self.whole[1:-1, : self.columns]
+        self.whole = torch.full((rows + 2, pitch), torch.nan).to(TORCH[operand.dtype]).to(device)
+        self.output = self.whole[1:-1, :columns]
         while self.output.dim() > len(shape):
             self.output = self.output[0]
+        self.outside = torch.ones(pitch, dtype=torch.bool)
+        if operand.heads:
+            columns = sizes["n"] // split_axis(operand.inner)[1]
+        self.outside[reference.places(operand, columns)] = False
 
     def check_untouched(self) -> None:
-        """Every number beside the output is still NaN."""
-        for beside in (self.whole[0], self.whole[-1], self.whole[:, self.columns :]):
+        """Every number beside the output, and in the gaps of its heads, is still NaN."""
+        for beside in (self.whole[0], self.whole[-1], self.whole[:, self.outside]):
             assert beside.float().isnan().all(), f"{self.name}: written beside the output"

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import gemmgen
-from gemmgen.ir import DType, Reduce
+from gemmgen.ir import DType, HeadSplit, Reduce
 
 ALONG = st.sampled_from(["m", "n"])
 DTYPES = st.sampled_from([DType.BF16, DType.F16, DType.F32])
@@ -50,18 +50,30 @@ def links(index: int) -> st.SearchStrategy[chains.Link]:
 CHAINS = st.integers(1, 6).flatmap(lambda count: st.tuples(*map(links, range(count))))
 GATED = st.none() | st.tuples(st.integers(0, 6), st.sampled_from(GATES))
 """No gate, or where in the chain it stands, and its function."""
+HEADS = st.none() | st.sampled_from([(64, 16, 64), (64, 48, 0), (0, 16, 128)]).map(
+    lambda splits: HeadSplit(left=splits[0], mid=splits[1], right=splits[2])
+)
 
 
 @pytest.mark.parametrize("arch", chains.BASES)
 @settings(
     max_examples=6, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
 )
-@given(chain=CHAINS, gated=GATED, output=OUTPUTS, m=st.integers(1, 150), n=st.integers(1, 10), seed=st.integers(0, 99))
+@given(
+    chain=CHAINS,
+    gated=GATED,
+    output=OUTPUTS,
+    heads=HEADS,
+    m=st.integers(1, 150),
+    n=st.integers(1, 10),
+    seed=st.integers(0, 99),
+)
 def test_any_chain(
     arch: str,
     chain: tuple[chains.Link, ...],
     gated: tuple[int, tuple[str, tuple[str, ...]]] | None,
     output: DType,
+    heads: HeadSplit | None,
     m: int,
     n: int,
     seed: int,
@@ -72,7 +84,10 @@ def test_any_chain(
         first = next((index for index, link in enumerate(links) if isinstance(link.step, Reduce)), at)
         links.insert(min(at, first), chains.gate(len(links), text, *alongs))
     spec = chains.chained(arch, output, links)
-    chains.run_and_check(spec, {"m": m, "n": (16 if gated is None else 32) * n, "k": 72}, seed)
+    columns = 16 * n
+    if heads is not None:
+        spec, columns = chains.with_heads(spec, heads), heads.head * -(-columns // heads.head)
+    chains.run_and_check(spec, {"m": m, "n": columns * (1 if gated is None else 2), "k": 72}, seed)
 
 
 @pytest.mark.parametrize("arch", chains.BASES)

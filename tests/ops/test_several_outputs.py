@@ -83,8 +83,8 @@ def test_compilers_see_every_output() -> None:
     op = gemmgen.op(spec)
     inputs = [tensors[name] for name in op.inputs]
     with gemmgen.simulate("sm90", sms=2):
-        opcheck(op._functional, *inputs)
-        opcheck(op._out, *inputs, torch.zeros(5, 24).bfloat16(), torch.zeros(5, 24))
+        opcheck(op._returning, *inputs)
+        opcheck(op._writing, *inputs, torch.zeros(5, 24).bfloat16(), torch.zeros(5, 24))
         compiled = torch.compile(lambda **given: op(**given), fullgraph=True, backend="aot_eager")
         for got, wanted in zip(compiled(**tensors), op(**tensors), strict=True):
             assert torch.equal(got, wanted)

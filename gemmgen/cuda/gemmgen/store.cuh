@@ -1,5 +1,6 @@
 // From accumulators to global memory, one warp's 16 rows at a time, so that no warp waits for another.
 #pragma once
+#include "gemmgen/columns.cuh"
 #include "gemmgen/fragment.cuh"
 #include "gemmgen/pair.cuh"
 #include "gemmgen/swizzle.cuh"
@@ -34,7 +35,7 @@ struct PairOf<float> {
 };
 
 // Staged through SLOTS buffers of 16 rows x ROW_BYTES a warp and written by TMA, which clips at the matrix's edge.
-template <class T, u32 ROW_BYTES, u32 SLOTS>
+template <class T, u32 ROW_BYTES, u32 SLOTS, class Columns = SideBySide>
 class StagedStore {
  public:
   static constexpr u32 COLS = ROW_BYTES / sizeof(T);  // columns at a time
@@ -107,7 +108,7 @@ class StagedStore {
       ptx::fence_proxy_async();
       ptx::sync_warp();
       if (ptx::lane_index() == 0) {
-        ptx::tma_store_2d(map_, n + col, m, to);
+        ptx::tma_store_2d(map_, Columns::column(n + col), m, to);
         ptx::bulk_commit();
       }
       slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
@@ -146,7 +147,7 @@ DEVICE float2 keep(float2 x, T* to, u64 stride, u32 m, u32 n, u32 rows, u32 cols
 }
 
 // Straight from registers with bounds checks, for outputs whose pitch TMA cannot store to.
-template <class T>
+template <class T, class Columns = SideBySide>
 class DirectStore {
   T* to_;
   u64 stride_;
@@ -159,7 +160,7 @@ class DirectStore {
   // Columns n and n + 1 of a row inside the matrix; the second may lie past its edge.
   template <class Pair>
   DEVICE void pair(u32 row, u32 col, u32 cols, Pair x) const {
-    put(to_ + row * stride_ + col, x, col + 1 < cols);
+    put(to_ + row * stride_ + Columns::column(col), x, col + 1 < cols);
   }
 
   template <u32 REGS, class F>

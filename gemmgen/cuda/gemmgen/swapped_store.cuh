@@ -6,9 +6,9 @@ namespace gemmgen {
 
 // Straight from registers with bounds checks. Lanes 4 apart exchange values, so that each has two neighbouring columns
 // of a row of the output.
-template <class T>
+template <class T, class Columns = SideBySide>
 class SwappedStore {
-  DirectStore<T> out_;
+  DirectStore<T, Columns> out_;
 
  public:
   DEVICE SwappedStore(T* to, u64 stride) : out_(to, stride) {}

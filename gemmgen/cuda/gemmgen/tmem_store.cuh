@@ -15,7 +15,7 @@ DEVICE void clear(float (&x)[COUNT]) {
 }
 
 // Staged through SLOTS buffers of 32 rows x ROW_BYTES a warp and written by TMA, which clips at the matrix's edge.
-template <class T, u32 ROW_BYTES, u32 SLOTS>
+template <class T, u32 ROW_BYTES, u32 SLOTS, class Columns = SideBySide>
 class StagedRows {
  public:
   static constexpr u32 COLS = ROW_BYTES / sizeof(T);
@@ -68,7 +68,7 @@ class StagedRows {
     ptx::fence_proxy_async();
     ptx::sync_warp();
     if (elected_) {
-      ptx::tma_store_2d(map_, n, m, to);
+      ptx::tma_store_2d(map_, Columns::column(n), m, to);
       ptx::bulk_commit();
     }
     slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
@@ -113,7 +113,7 @@ DEVICE void finish_columns(typename PairOf<T>::type (&to)[ROWS / 2], const float
 }
 
 // Swapped products: 32 columns of the output a warp, ROWS of its rows at a time through SLOTS buffers, written by TMA.
-template <class T, u32 ROWS, u32 SLOTS, bool ALIKE = false>
+template <class T, u32 ROWS, u32 SLOTS, bool ALIKE = false, class Columns = SideBySide>
 class StagedColumns {
  public:
   static constexpr u32 COLS = ROWS;
@@ -157,7 +157,7 @@ class StagedColumns {
     ptx::fence_proxy_async();
     ptx::sync_warp();
     if (elected_) {
-      ptx::tma_store_2d(map_, n, m, to);
+      ptx::tma_store_2d(map_, Columns::column(n), m, to);
       ptx::bulk_commit();
     }
     slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
@@ -168,9 +168,9 @@ class StagedColumns {
 };
 
 // The same straight from registers.
-template <class T, u32 ROWS, bool ALIKE = false>
+template <class T, u32 ROWS, bool ALIKE = false, class Columns = SideBySide>
 class DirectColumns {
-  DirectStore<T> out_;
+  DirectStore<T, Columns> out_;
 
  public:
   static constexpr u32 COLS = ROWS;
@@ -193,9 +193,9 @@ class DirectColumns {
 };
 
 // Straight from registers with bounds checks, for outputs whose pitch TMA cannot store to.
-template <class T, u32 COLUMNS>
+template <class T, u32 COLUMNS, class Columns = SideBySide>
 class DirectRows {
-  DirectStore<T> out_;
+  DirectStore<T, Columns> out_;
 
  public:
   static constexpr u32 COLS = COLUMNS;
