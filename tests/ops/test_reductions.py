@@ -15,7 +15,7 @@ from gemmgen.catalog.dense import Shape
 from gemmgen.catalog.dense_sm100 import PairShape
 from gemmgen.catalog.dense_sm120 import WarpShape
 from gemmgen.catalog.prenorm import PrenormShape, tf32_hc_prenorm_gemm
-from gemmgen.ir import Arch, Cast, DType, KernelSpec, Operand, Quantise
+from gemmgen.ir import Arch, Cast, DType, Epilogue, KernelSpec, Operand, Quantise, Reduce, Store
 
 LINKS = [
     chains.bias(0, "n"),
@@ -154,6 +154,20 @@ def test_compilers_see_reductions_as_outputs() -> None:
         opcheck(op._returning, tensors["a"], tensors["b"])
         outputs = torch.empty(8, 16).bfloat16(), torch.empty(16), torch.empty(())
         opcheck(op._writing, tensors["a"], tensors["b"], *outputs)
+
+
+def test_behind_a_shipped_product() -> None:
+    """Few rows, for which sm120 would swap: a kernel that can reduce is taken. The stored output comes first."""
+    d, sums = Operand(name="d", dtype=DType.F32, box=("m", "n")), Operand(name="sums", dtype=DType.F32, box=("m",))
+    steps = (Reduce(function="sum", along="n", to="sums"), Store(to="d"))
+    call = gemmgen.fuse("bf16_gemm_nt", Epilogue(name="summed", operands=(sums, d), steps=steps))
+    a, b = torch.randn(3, 16).bfloat16(), torch.randn(8, 16).bfloat16()
+    with gemmgen.simulate("sm120"):
+        found, summed = call(a, b)
+        nothing, zeros = call(a, b[:0])
+    torch.testing.assert_close(found, a.float() @ b.float().T)
+    torch.testing.assert_close(summed, found.sum(1))
+    assert nothing.shape == (3, 0) and zeros.tolist() == [0.0, 0.0, 0.0]
 
 
 SWAPPED = {
