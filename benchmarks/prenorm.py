@@ -40,10 +40,11 @@ SHAPES = [
     PrenormShape(64, 24, ctas_per_sm=2),
     PrenormShape(64, 24, ctas_per_sm=3),
     PrenormShape(128, 24, groups=2),
-    PrenormShape(128, 24, groups=2, ctas_per_sm=2),
+    PrenormShape(128, 24, groups=2, ctas_per_sm=2, ahead=False),
     PrenormShape(64, 24, k=128),
-    PrenormShape(128, 24, groups=2, k=128),
-    PrenormShape(256, 24, groups=4),
+    PrenormShape(64, 24, k=128, whole=True),
+    PrenormShape(128, 24, groups=2, k=128, ahead=False),
+    PrenormShape(256, 24, groups=4, ahead=False),
 ]
 SPLITS = [1, 2, 3, 4, 6, 8, 11, 16, 22, 33, 44, 66, 88, 132]
 
@@ -109,7 +110,8 @@ def compare_forms(sizes: tuple[int, int, int], repeats: int) -> list[dict[str, A
     rows: list[dict[str, Any]] = []
     for shape in SHAPES:
         tiles, slots = -(-m // shape.m), 132 * shape.ctas_per_sm
-        counts = [count for count in SPLITS if tiles * count <= 4 * slots and count <= k // shape.k]
+        most = 1 if shape.whole else min(4 * slots // tiles, k // shape.k)
+        counts = [count for count in SPLITS if count <= max(1, most)]
         calls = [form(a, b, shape, count) for count in counts]
         sliced_too = shape.k == 64
         found = times([*calls, *([sliced(a, b, shape, 16)] if sliced_too else [])], Flush("write"), repeats)

@@ -36,7 +36,7 @@ def times(calls: Sequence[Callable[[], object]], flush: Flush, repeats: int) -> 
             index = (turn + offset) % len(calls)
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             flush()
-            torch.cuda._sleep(100_000)
+            torch.cuda._sleep(400_000)
             start.record()
             calls[index]()
             end.record()

@@ -176,9 +176,10 @@ def _check_cast(spec: KernelSpec, width: int) -> None:
         raise ValueError(f"operand {b.name!r} is n-contiguous; wgmma reads tf32 k-contiguous, so lay it out anew")
     if width > CAST_WIDTH:
         raise ValueError(f"width is {width}; products of a cast A are at most {CAST_WIDTH} wide here, so set width")
-    if body.unroll != 1:
+    if body.unroll > 2:
         raise ValueError(
-            f"role {spec.math.name!r} has unroll={body.unroll}; the loop that casts A is not unrolled, use 1"
+            f"role {spec.math.name!r} has unroll={body.unroll}; the loop that casts A has a set of registers for each "
+            "copy of its body, at most 2"
         )
     if ring.slots == 1:
         raise ValueError(f"ring {ring.name!r} has 1 slot; the next one is read before a slot is given back, so use 2")
@@ -208,7 +209,7 @@ def _columns_per_scale(sfb: Operand) -> int:
 def _check_accumulators(spec: KernelSpec, mma: MmaPlan) -> None:
     partial = mma.width // 2 if mma.sfa else 0
     if mma.cast_a:
-        partial = 8 * mma.steps * mma.row_blocks + 32
+        partial = 4 * mma.steps * mma.row_blocks * mma.unroll + 32
     limit = (spec.math.registers or LIMITS[spec.arch].registers_per_thread) - 24
     if mma.accumulators + partial > limit:
         raise ValueError(

@@ -12,7 +12,14 @@ from gemmgen.catalog.dense_sm120 import WarpShape
 from gemmgen.catalog.dense_sm120 import bf16_gemm as bf16_gemm_sm120
 from gemmgen.catalog.fused import FUSED, fp8_output, fused_operator, fused_specs, head_split_output, mxfp8_output
 from gemmgen.catalog.layout import layouts, pack_bytes, pack_ue8m0, to_k_major, to_m_major
-from gemmgen.catalog.prenorm import PRENORM_COLUMNS, PrenormShape, shipped_prenorm, tf32_hc_prenorm_gemm
+from gemmgen.catalog.prenorm import (
+    PRENORM_COLUMNS,
+    PrenormForms,
+    PrenormShape,
+    prenorm_forms,
+    shipped_prenorm,
+    tf32_hc_prenorm_gemm,
+)
 from gemmgen.catalog.shapes import (
     BF16_GENERAL_SHAPES,
     BF16_SHAPES,
@@ -108,6 +115,7 @@ __all__ = [
     "WIDE_WARPS_SM120",
     "Factor",
     "PairShape",
+    "PrenormForms",
     "PrenormShape",
     "Product",
     "Shape",
@@ -129,6 +137,7 @@ __all__ = [
     "mxfp8_output",
     "pack_bytes",
     "pack_ue8m0",
+    "prenorm_forms",
     "scaled_gemm_sm100",
     "scaled_gemm_sm120",
     "scaled_shapes_sm100",

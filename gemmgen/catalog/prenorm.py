@@ -12,6 +12,7 @@ from gemmgen.ir import (
     KernelSpec,
     MmaSync,
     Operand,
+    Persistent,
     PrologueStep,
     Ring,
     Role,
@@ -30,7 +31,11 @@ PROLOGUE: tuple[PrologueStep, ...] = (SumOfSquares(to="sqr_sum"), Cast(to=DType.
 
 @dataclass(frozen=True)
 class PrenormShape:
-    """How a CTA works on its tile: extents, groups of four warps that multiply, K block, ring depth, CTAs an SM."""
+    """How a CTA works on its tile: extents, groups of four warps that multiply, K block, ring depth, CTAs an SM.
+
+    ``whole`` leaves all K blocks of a tile to one CTA. ``ahead`` gives sm90 a second set of registers for A, so that a
+    block is read and cast while the one before is multiplied.
+    """
 
     m: int
     n: int
@@ -38,6 +43,8 @@ class PrenormShape:
     k: int = 64
     slots: int | None = None
     ctas_per_sm: int = 1
+    whole: bool = False
+    ahead: bool = True
 
     @property
     def label(self) -> str:
@@ -45,6 +52,7 @@ class PrenormShape:
         marks = (
             f"_k{self.k}" if self.k != 64 else "",
             f"_x{self.ctas_per_sm}" if self.ctas_per_sm > 1 else "",
+            "_whole" if self.whole else "",
         )
         return f"{self.m}x{self.n}{''.join(marks)}"
 
@@ -55,7 +63,11 @@ def tf32_hc_prenorm_gemm(shape: PrenormShape, slices: bool = False, arch: Arch =
     The launch decides how many CTAs share a tile's K blocks; with ``slices`` each leaves partial sums of its own.
     """
     axis, warps = ("s",) if slices else (), 4 * shape.groups
-    multiply = Wgmma(drains=("ab",)) if arch == Arch.SM90 else MmaSync(drains=("ab",), warp_rows=warps)
+    if arch == Arch.SM90:
+        multiply: Wgmma | MmaSync = Wgmma(drains=("ab",), unroll=1 + shape.ahead)
+    else:
+        multiply = MmaSync(drains=("ab",), warp_rows=warps)
+    split = SplitK(splits=None, slices=slices, raster_group=1)
     return KernelSpec(
         name=f"{arch}_tf32_hc_prenorm_gemm{'_slices' if slices else ''}_{shape.label}",
         arch=arch,
@@ -73,14 +85,43 @@ def tf32_hc_prenorm_gemm(shape: PrenormShape, slices: bool = False, arch: Arch =
         ),
         prologue=PROLOGUE,
         epilogue=(Store(to="d"),),
-        schedule=SplitK(splits=None, slices=slices),
+        schedule=Persistent(raster_group=1) if shape.whole else split,
         ctas_per_sm=shape.ctas_per_sm,
     )
 
 
+@dataclass(frozen=True)
+class PrenormForms:
+    """The shapes that serve so many columns. ``few`` and ``many`` are for few tiles and for many that fill the GPU."""
+
+    few: PrenormShape
+    many: PrenormShape
+    few_slices: PrenormShape
+    many_slices: PrenormShape
+
+    def specs(self, arch: Arch) -> Iterator[KernelSpec]:
+        """Each once."""
+        for slices, shapes in ((False, (self.few, self.many)), (True, (self.few_slices, self.many_slices))):
+            for shape in dict.fromkeys(shapes):
+                yield tf32_hc_prenorm_gemm(shape, slices, arch)
+
+
+def prenorm_forms(arch: Arch, n: int) -> PrenormForms:
+    """What ships with tiles of ``n`` columns.
+
+    On sm90, tiles that share K blocks start sooner with half an SM each; a tile that does not is faster with long K
+    blocks; and where there are more slices than room for them, 128 rows read half as much of B (benchmarks/prenorm.py).
+    """
+    if arch != Arch.SM90:
+        one = PrenormShape(64, n)
+        return PrenormForms(one, one, one, one)
+    half = PrenormShape(64, n, ctas_per_sm=2)
+    tall = PrenormShape(128, n, groups=2, ctas_per_sm=2, ahead=False)
+    return PrenormForms(half, PrenormShape(64, n, k=128, whole=True), half, tall)
+
+
 def shipped_prenorm() -> Iterator[KernelSpec]:
-    """A tile for every number of columns, in both forms."""
+    """Every form for every number of columns."""
     for arch, widths in PRENORM_COLUMNS.items():
         for n in widths:
-            for slices in (False, True):
-                yield tf32_hc_prenorm_gemm(PrenormShape(64, n), slices, arch)
+            yield from prenorm_forms(arch, n).specs(arch)

@@ -113,6 +113,6 @@ def _dispatcher(slices: bool) -> Dispatcher:
     )
 
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
-        return Choice(prenorm_spec(sizes["n"], target.family, slices))
+        return Choice(prenorm_spec(sizes["m"], sizes["n"], target.sms, target.family, sizes.get("s")))
 
     return Dispatcher(operands, ("d", "sqr_sum"), (), choose, PREPARED)

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from gemmgen import catalog
 from gemmgen.catalog import FP8, FP8_FP4, FUSED, LAYOUTS, MXFP4, NVFP4, PairShape, Product, Shape, WarpShape
 from gemmgen.ir import Arch, DType, Epilogue, KernelSpec
-from gemmgen.ops import choice_sm100, choice_sm120
+from gemmgen.ops import choice_prenorm, choice_sm100, choice_sm120
 from gemmgen.ops.choice import choose
 from gemmgen.ops.kernels import kernel_of
 from gemmgen.runtime.errors import UnsupportedArchitecture
@@ -60,7 +60,7 @@ def spec_for(
     is turned first. An ``epilogue`` takes the place of the tile's own, among the tiles that it can be lowered for.
     """
     if operator == PRENORM:
-        return prenorm_spec(n, arch)
+        return prenorm_spec(m, n, sms, arch)
     if operator not in OPERATORS:
         raise ValueError(f"operator: {operator!r} is unknown; use one of {', '.join(OPERATORS)}")
     archs = (Arch.SM90, Arch.SM100, Arch.SM120) if operator in SM90_OPERATORS else (Arch.SM100, Arch.SM120)
@@ -234,11 +234,12 @@ def _scaled_sm120(product: Product, shape: WarpShape, d: DType, residual: bool, 
 
 
 @cache
-def prenorm_spec(n: int, arch: str, slices: bool = False) -> KernelSpec:
-    """The spec for so many columns; ``slices`` leaves a partial sum for each split of k."""
+def prenorm_spec(m: int, n: int, sms: int, arch: str, slices: int | None = None) -> KernelSpec:
+    """The spec for so many rows and columns; ``slices`` leaves as many partial sums, one for each split of k."""
     if arch not in catalog.PRENORM_COLUMNS:
         archs = " and ".join(catalog.PRENORM_COLUMNS)
         raise UnsupportedArchitecture(f"{PRENORM}: there is no kernel for {arch}; it runs on {archs}")
     widths = catalog.PRENORM_COLUMNS[Arch(arch)]
     columns = next((width for width in widths if n <= width), widths[-1])
-    return catalog.tf32_hc_prenorm_gemm(catalog.PrenormShape(64, columns), slices, Arch(arch))
+    shape = choice_prenorm.choose(catalog.prenorm_forms(Arch(arch), columns), m, sms, slices)
+    return catalog.tf32_hc_prenorm_gemm(shape, slices is not None, Arch(arch))

@@ -39,7 +39,7 @@ def tf32_hc_prenorm_gemm(
         DeviceError: tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.
         CaptureError: the first call with these shapes is inside CUDA graph capture; warm it up before.
 
-    Source: 20 kernels in this package as kernels/sm120/sm120_tf32_hc_prenorm_gemm_*.cu,
+    Source: 28 kernels in this package as kernels/sm120/sm120_tf32_hc_prenorm_gemm_*.cu,
         kernels/sm90/sm90_tf32_hc_prenorm_gemm_*.cu, each beside its spec (.json).
     """
     ops.tf32_hc_prenorm_gemm(a, b, d, sqr_sum, num_splits)

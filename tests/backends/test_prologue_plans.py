@@ -32,7 +32,11 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         {},
         "width is 128; products of a cast A are at most 64 wide",
     ),
-    "unroll": (WHOLE, math(WHOLE, unroll=2), "the loop that casts A is not unrolled, use 1"),
+    "unroll": (
+        WHOLE,
+        math(WHOLE, unroll=3),
+        "the loop that casts A has a set of registers for each copy of its body, at most 2",
+    ),
     "one slot": (tf32_hc_prenorm_gemm(PrenormShape(64, 24, slots=1)), {}, "ring 'ab' has 1 slot; the next one is read"),
     "cluster": (WHOLE, {"cluster": Cluster(m=2)}, "has splits of k and a cluster; CTAs that share a tile are in none"),
     "a number of splits": (WHOLE, {"schedule": SplitK(splits=4)}, "splits k in 4; on sm90 the launch decides, use"),

@@ -13,12 +13,21 @@ from prenorm_problems import allowed, exact, expected, framed, normal
 import gemmgen
 from gemmgen import catalog, ops
 from gemmgen.ops import library
+from gemmgen.ops.selection import prenorm_spec
 from gemmgen.runtime.errors import UnsupportedArchitecture
 
 ARCHS = tuple(catalog.PRENORM_COLUMNS)
 SCHEDULES = ("early", "late", "random", "starve")
-PROBLEMS = [(1, 8, 64, None), (70, 24, 64 * 9, None), (65, 32, 64 * 13, 3), (13, 16, 64 * 5, 7), (40, 24, 64 * 6, 1)]
-"""m, n, k and splits: one row, two tiles, a remainder of blocks, more splits than blocks, a single slice."""
+PROBLEMS = [
+    (1, 8, 64, None),
+    (70, 24, 64 * 9, None),
+    (65, 32, 64 * 13, 3),
+    (13, 16, 64 * 5, 7),
+    (40, 24, 64 * 6, 1),
+    (130, 8, 64 * 3, None),
+    (150, 8, 64 * 5, 5),
+]
+"""m, n, k, splits: one row, two tiles, a remainder of blocks, more splits than blocks, a single slice, many tiles."""
 
 
 def shapes(m: int, n: int, splits: int | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -45,6 +54,23 @@ def test_whole_numbers_are_summed_exactly(arch: str, m: int, n: int, k: int, spl
         d, sqr_sum = run(a, b, splits, arch, schedule)
         assert torch.equal(d.double(), products.view(d.shape))
         assert torch.equal(sqr_sum.double(), squares.view(sqr_sum.shape))
+
+
+FORMS = {
+    (1, None): "64x24_x2",
+    (44 * 64, None): "64x24_x2",
+    (44 * 64 + 1, None): "64x24_k128_whole",
+    (8192, None): "64x24_k128_whole",
+    (137, 16): "slices_64x24_x2",
+    (16 * 64, 16): "slices_64x24_x2",
+    (17 * 64, 16): "slices_128x24_x2",
+}
+"""By m and splits, on 132 SMs: tiles that at least three CTAs can share do, slices that fit all at once start soon."""
+
+
+@pytest.mark.parametrize(("m", "splits"), FORMS)
+def test_the_form_follows_from_tiles_and_sms(m: int, splits: int | None) -> None:
+    assert prenorm_spec(m, 20, 132, "sm90", splits).name == f"sm90_tf32_hc_prenorm_gemm_{FORMS[m, splits]}"
 
 
 def test_up_to_128_columns_on_sm120() -> None:

@@ -33,20 +33,22 @@ class CastFragments {
     }
   }
 
-  // The elements as fp32 numbers.
-  DEVICE void cast(u32 (&a)[STEPS][4], const u32 (&words)[STEPS][4]) const {
+  // Words become their elements as fp32 numbers.
+  DEVICE void cast(u32 (&words)[STEPS][4]) const {
 #pragma unroll
     for (u32 step = 0; step < STEPS; ++step)
 #pragma unroll
-      for (u32 r = 0; r < 4; ++r) a[step][r] = ptx::permute_bytes(words[step][r], 0, half_);
+      for (u32 r = 0; r < 4; ++r) words[step][r] = ptx::permute_bytes(words[step][r], 0, half_);
   }
 };
 
-// The compiler may move neither reads nor writes of a fragment across this point.
-template <u32 STEPS>
-DEVICE void pin(u32 (&a)[STEPS][4]) {
+// The compiler may move neither reads nor writes of fragments across this point.
+template <u32 BLOCKS, u32 STEPS>
+DEVICE void pin(u32 (&a)[BLOCKS][STEPS][4]) {
 #pragma unroll
-  for (u32 step = 0; step < STEPS; ++step) ptx::pin(a[step]);
+  for (u32 i = 0; i < BLOCKS; ++i)
+#pragma unroll
+    for (u32 step = 0; step < STEPS; ++step) ptx::pin(a[i][step]);
 }
 
 }  // namespace gemmgen

@@ -21,6 +21,11 @@ class Raster {
 
   // Moves to this CTA's tile of the index'th unit.
   DEVICE void place(u32 index) {
+    if constexpr (GROUP == 1 && CLUSTER == 1) {  // one division
+      m_ = index / cols_ * TILE_M;
+      n_ = index % cols_ * TILE_N;
+      return;
+    }
     const u32 group = index / (GROUP * cols_);
     const u32 first = group * GROUP;
     const u32 height = rows_ - first < GROUP ? rows_ - first : GROUP;

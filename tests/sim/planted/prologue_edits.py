@@ -30,6 +30,17 @@ def slot_released_before_its_products_have_ended(text: str, plan: Plan) -> str:
     return replace(insert(text, next_label(text, wait.end), text[wait.start : wait.end]), wait, "")
 
 
+@planted("prenorm", says="wgmma")
+def last_products_not_waited_for(text: str, plan: Plan) -> str:
+    return delete(text, find(text, "wgmma.wait_group")[-1:])
+
+
+@planted("prenorm", says="may still read it|wgmma")
+def set_read_anew_while_it_is_multiplied(text: str, plan: Plan) -> str:
+    """The wait of the body's second copy lets two blocks' products go on, not one's."""
+    return with_operand(text, find(text, "wgmma.wait_group")[1:2], 0, "2")
+
+
 @planted("prenorm", says="wgmma.fence")
 def a_not_fenced(text: str, plan: Plan) -> str:
     return delete(text, find(text, "wgmma.fence"))
@@ -50,7 +61,7 @@ def every_lane_takes_the_lower_half(text: str, plan: Plan) -> str:
 def words_of_the_next_step(text: str, plan: Plan) -> str:
     """A load in the K loop goes one 16-byte chunk on."""
     loads = find(text, "ld.shared.u32")
-    assert len(loads) == 64  # before the loop and in it
+    assert len(loads) == 96  # before the loop and in both copies of its body
     return with_operand(text, loads[-1:], 1, loads[-5].operands[1])
 
 
