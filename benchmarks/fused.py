@@ -81,6 +81,7 @@ def measure(m: int, n: int, k: int, flush: Flush, repeats: int) -> dict[str, Any
     def two(a: Any, b: Any) -> tuple[torch.Tensor, torch.Tensor]:
         return mxfp8(ops.fp8_gemm_nt(a, b))
 
+    torch.compiler.reset()
     compiled = torch.compile(two, fullgraph=True, dynamic=False)
     calls: dict[str, Call] = {
         "bf16": lambda: ops.fp8_gemm_nt(a, b, d),

@@ -5,9 +5,14 @@ Knows argument conventions; the chains are ordinary epilogues, and ``fuse`` make
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
 import torch
 
 from gemmgen import catalog
+from gemmgen.ir import Epilogue
 from gemmgen.ops.architecture import scales_blocks
 from gemmgen.ops.call_arguments import Pair, Recipe, pair
 from gemmgen.ops.fused_op import MADE, fuse
@@ -84,15 +89,21 @@ def _major(d_sf: torch.Tensor | None) -> str:
 
 
 def _mxfp8(operator: str, words: bool) -> str:
-    return fuse(operator, catalog.mxfp8_output(words)).name
+    return _fused(operator, catalog.mxfp8_output, words)
 
 
 def _fp8(operator: str, major: str) -> str:
-    return fuse(operator, catalog.fp8_output(major)).name
+    return _fused(operator, catalog.fp8_output, major)
 
 
+# Compilers do not look into how specs are made.
 _mxfp8 = torch.compiler.assume_constant_result(_mxfp8)
 _fp8 = torch.compiler.assume_constant_result(_fp8)
+
+
+@cache
+def _fused(operator: str, epilogue: Callable[[Any], Epilogue], choice: Any) -> str:
+    return fuse(operator, epilogue(choice)).name
 
 
 def _both(outputs: torch.Tensor | tuple[torch.Tensor, ...]) -> Quantised:

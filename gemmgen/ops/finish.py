@@ -45,17 +45,21 @@ def finished(
     return result
 
 
-def _name(operator: str, d: torch.dtype, residual: bool, bias: torch.dtype | None, activation: str | None) -> str:
+def _name(*choices: Any) -> str:
+    return _fused(*choices)
+
+
+_name = torch.compiler.assume_constant_result(_name)  # compilers do not look into how specs are made
+
+
+@cache
+def _fused(operator: str, d: torch.dtype, residual: bool, bias: torch.dtype | None, activation: str | None) -> str:
     if bias is not None and bias not in tail.OUTPUTS:
         raise TypeError(f"bias: dtype is {bias}; must be one of {', '.join(map(str, tail.OUTPUTS))}")
     kind = None if bias is None else tail.OUTPUTS[bias]
     return fuse(operator, _epilogue(tail.output_dtype(d), residual, kind, activation)).name
 
 
-_name = torch.compiler.assume_constant_result(_name)
-
-
-@cache
 def _epilogue(d: DType, residual: bool, bias: DType | None, activation: str | None) -> Epilogue:
     operands, steps = [Operand(name="d", dtype=d, box=("m", "n"))], list[Step]()
     name = [str(d)]

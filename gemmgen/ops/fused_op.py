@@ -21,7 +21,7 @@ from gemmgen.ops.dispatch import Dispatcher
 from gemmgen.ops.launch import Slots
 from gemmgen.ops.problem import TORCH_DTYPES, check_rank
 from gemmgen.ops.tail import fused
-from gemmgen.ops.tensor_op import TensorOp, empty_output, host_number
+from gemmgen.ops.tensor_op import Given, TensorOp, empty_output, host_number
 
 FUSED_OPERATORS = {
     "bf16_gemm_nt": (torch.bfloat16,),
@@ -66,6 +66,7 @@ class FusedOp(TensorOp):
         self.inputs = tuple(each.name for each in self.tail.operands if each.name not in self.outputs)
         self.scaled = operator != "bf16_gemm_nt"
         self.factors = ("a", "sfa", "b", "sfb") if self.scaled else ("a", "b")
+        self._known = frozenset((*self.inputs, *self.tail.scalars, *self.outputs))
         self.__signature__ = self._signature()
         options = ["int[] recipe", "bool[] blocked"] if self.scaled else []
         self._before = len(self.factors) + len(options)
@@ -86,15 +87,16 @@ class FusedOp(TensorOp):
         recipe_b: Sequence[int] | None = None,
         **arguments: Any,
     ) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        self._check_names(arguments)
+        if not arguments.keys() <= self._known:
+            self._refuse_names(arguments)
         values = self._factors(a, b, (recipe, recipe_a, recipe_b))
-        inputs = [arguments[name] for name in self.inputs]
-        scalars = [host_number(name, arguments[name]) for name in self.tail.scalars]
+        inputs = [arguments.get(name) for name in self.inputs]
+        numbers = [arguments.get(name) for name in self.tail.scalars]
+        if any(each is None for each in (*inputs, *numbers)):
+            self._refuse_names(arguments)
+        scalars = [host_number(name, number) for name, number in zip(self.tail.scalars, numbers, strict=True)]
         given = [arguments.get(name) for name in self.outputs]
-        for operand in self.tail.operands:
-            if arguments.get(operand.name) is not None:
-                check_rank(operand, arguments[operand.name])
-        return self.call((*values, *inputs, *scalars), given)
+        return self.call((*values, *inputs, *scalars), (*values[: len(self.factors)], *inputs), given)
 
     def __repr__(self) -> str:
         return f"<gemmgen.fuse {self.__name__}{self.__signature__}>"
@@ -108,6 +110,14 @@ class FusedOp(TensorOp):
             sizes = dict(zip("mn", dense.empty(a, b, torch.bfloat16).shape, strict=True))
         by_name = {each.name: each for each in self.tail.operands}
         return tuple([empty_output(by_name[name], sizes, a.device) for name in self.outputs])
+
+    def check_ranks(self, values: Sequence[Any], given: Given) -> None:
+        """Refuse what is no tensor of the right number of dimensions."""
+        present = {name: tensor for name, tensor in zip(self.outputs, given, strict=True) if tensor is not None}
+        present |= dict(zip(self.inputs, values[self._before :], strict=False))
+        for operand in self.tail.operands:
+            if operand.name in present:
+                check_rank(operand, present[operand.name])
 
     def dispatch(self, values: Sequence[Any], outputs: Slots) -> None:
         """Check everything and launch."""
@@ -167,14 +177,12 @@ class FusedOp(TensorOp):
             check_recipe(b_data, sfb, *recipes)
         return a_data, sfa, b_data, sfb, [], []
 
-    def _check_names(self, arguments: dict[str, Any]) -> None:
-        known = (*self.inputs, *self.tail.scalars, *self.outputs)
+    def _refuse_names(self, arguments: dict[str, Any]) -> None:
         for name in (*self.inputs, *self.tail.scalars):
             if arguments.get(name) is None:
                 raise TypeError(f"{name}: missing; {self.__name__} takes {self.__signature__}")
-        for name in arguments:
-            if name not in known:
-                raise TypeError(f"{name}: unknown argument; {self.__name__} takes {self.__signature__}")
+        unknown = next(name for name in arguments if name not in self._known)
+        raise TypeError(f"{unknown}: unknown argument; {self.__name__} takes {self.__signature__}")
 
     def _signature(self) -> inspect.Signature:
         empty, only = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY

@@ -19,7 +19,7 @@ from gemmgen.ops.kernels import kernel_of
 from gemmgen.ops.launch import Slots
 from gemmgen.ops.problem import TORCH_DTYPES, Tensors, check_rank
 from gemmgen.ops.relayout import empty_destination
-from gemmgen.ops.tensor_op import TensorOp, empty_output, host_number
+from gemmgen.ops.tensor_op import Given, TensorOp, empty_output, host_number
 from gemmgen.runtime.kernel_text import Target
 
 
@@ -67,13 +67,17 @@ class SpecOp(TensorOp):
         inputs = tuple([arguments[name] for name in self.inputs])
         scalars = tuple([host_number(name, arguments[name]) for name in self.scalars])
         given = tuple([arguments.get(name) for name in self.outputs])
-        for name, tensor in zip((*self.inputs, *self.outputs), (*inputs, *given), strict=True):
-            if tensor is not None:
-                check_rank(self.spec.operand(name), tensor)
-        return self.call((*inputs, *scalars), given)
+        return self.call((*inputs, *scalars), inputs, given)
 
     def __repr__(self) -> str:
         return f"<gemmgen.op {self.spec.name}{self.__signature__}>"
+
+    def check_ranks(self, values: Sequence[Any], given: Given) -> None:
+        """Refuse what is no tensor of the right number of dimensions."""
+        tensors = (*values[: len(self.inputs)], *given)
+        for name, tensor in zip((*self.inputs, *self.outputs), tensors, strict=True):
+            if tensor is not None:
+                check_rank(self.spec.operand(name), tensor)
 
     def dispatch(self, values: Sequence[Any], outputs: Slots) -> None:
         """Check everything and launch."""

@@ -38,6 +38,10 @@ class TensorOp:
         """Check what fake tensors have."""
         raise NotImplementedError
 
+    def check_ranks(self, values: Sequence[Any], given: Given) -> None:
+        """Refuse what is no tensor of the right number of dimensions, before torch's dispatcher sees it."""
+        raise NotImplementedError
+
     def register(self, name: str, parameters: Sequence[str]) -> None:
         """Define the form that returns new tensors and the one that writes to given ones."""
         none = (None,) * len(self.outputs)
@@ -62,11 +66,15 @@ class TensorOp:
         self._returning = library.define(name, f"({', '.join(parameters)}) -> {result}", functional, fake)
         self._writing = library.define(f"{name}_out", f"({', '.join([*parameters, *written])}) -> ()", out, out_fake)
 
-    def call(self, values: Sequence[Any], given: Given) -> torch.Tensor | Slots:
-        """The registered operator, or its implementation when torch's dispatcher has nothing to add."""
+    def call(self, values: Sequence[Any], tensors: Sequence[Any], given: Given) -> torch.Tensor | Slots:
+        """The registered operator, or its implementation when torch's dispatcher has nothing to add.
+
+        ``tensors`` are those of the values that should be tensors.
+        """
         present = [each for each in given if each is not None]
-        if library.is_direct([each for each in (*values, *present) if isinstance(each, torch.Tensor)]):
+        if library.is_direct([*tensors, *present]):
             return self.returned(self.run(values, given))
+        self.check_ranks(values, given)
         if not present:
             result: torch.Tensor | Slots = self._returning(*values)
             return result
@@ -85,7 +93,7 @@ class TensorOp:
 
     def completed(self, values: Sequence[Any], given: Given) -> Slots:
         """The outputs, those that are None allocated."""
-        if None not in given:
+        if all(each is not None for each in given):  # not `in`, which compares tensors element by element
             return tuple(given)
         return tuple([old if new is None else new for new, old in zip(given, self.allocate(values), strict=True)])
 
