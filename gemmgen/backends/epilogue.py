@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Any
 
 from gemmgen.backends.names import PAIR_TYPES
@@ -40,9 +41,26 @@ def chain_view(plan: Plan) -> dict[str, Any]:
         {"index": index, **step_view(entry, cols)}
         for index, (entry, cols) in enumerate(zip(plan.epilogue, columns, strict=True))
     ]
+    paired = _paired(plan.epilogue[0 if at is None else at + 1 :])
     if at is None:
-        return {"steps": views, "gate": None}
-    return {"steps": views[at + 1 :], "gate": {**views[at], "before": views[:at]}}
+        return {"steps": views, "gate": None, "paired": paired}
+    return {"steps": views[at + 1 :], "gate": {**views[at], "before": views[:at]}, "paired": paired}
+
+
+def _paired(steps: Sequence[StepPlan]) -> list[str]:
+    """What must hold for operands to be read two columns at a time; nothing if no step reads a vector along n.
+
+    Matrices alone are not worth a second form of the chain: their reads cost what they move.
+    """
+    reads = {name: along for entry in steps for name, along in zip(entry.step.reads, entry.along, strict=True)}
+    if "n" not in reads.values():
+        return []
+    strides = {"n": "", "matrix": ", p.{0}_stride"}
+    return [
+        f"gemmgen::is_paired(p.{name}{strides[along].format(name)})"
+        for name, along in reads.items()
+        if along in strides
+    ]
 
 
 def step_view(plan: StepPlan, columns: str) -> dict[str, Any]:
@@ -56,7 +74,7 @@ def step_view(plan: StepPlan, columns: str) -> dict[str, Any]:
     elif isinstance(step, Residual):
         view["note"] = f" {step.beta} * {step.matrix}" if step.beta else f" {step.matrix}"
     elif isinstance(step, Activation):
-        view.update(function=f"[](float acc) {{ return gemmgen::{step.function}(acc); }}", note=f" {step.function}")
+        view.update(function=step.function, note=f" {step.function}")
     elif isinstance(step, Apply | Gate):
         values = PAIR if isinstance(step, Gate) else (ACCUMULATOR,)
         arguments = ", ".join(f"float {name}" for name in (*values, *step.operands))

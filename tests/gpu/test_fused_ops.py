@@ -28,7 +28,8 @@ def same(found: torch.Tensor, wanted: torch.Tensor) -> bool:
 
 
 def raw(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.flatten().clone().view(torch.uint8)  # a column of one element keeps its stride when it is flattened
+    """The bytes; a column of one element may have any stride, which a view of other elements does not take."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor).view(torch.uint8)
 
 
 @pytest.mark.parametrize("name", HOPPER)

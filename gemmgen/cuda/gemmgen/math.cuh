@@ -20,6 +20,7 @@ DEVICE float squared_relu(float x) { return relu(x) * relu(x); }
 // Loses digits below about -4, where the result is small; so does the usual formula in fp32.
 DEVICE float gelu(float x) { return 0.5f * x * (1.0f + erff(0.7071067811865476f * x)); }
 // (1 + tanh(u)) / 2 is the sigmoid of 2 u.
-DEVICE float gelu_tanh(float x) { return x * sigmoid(1.5957691216057308f * (x + 0.044715f * x * x * x)); }
+DEVICE float twice_tanh_argument(float x) { return 1.5957691216057308f * (x + 0.044715f * x * x * x); }
+DEVICE float gelu_tanh(float x) { return x * sigmoid(twice_tanh_argument(x)); }
 
 }  // namespace gemmgen

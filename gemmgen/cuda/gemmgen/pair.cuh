@@ -17,6 +17,27 @@ DEVICE float2 each(const F& f, Pairs... x) {
   return make_float2(f(x.x...), f(x.y...));
 }
 
+// Functions that have a step of their own. Of two sigmoids only one reciprocal is taken, of the product of both
+// denominators; so that it stays finite, numbers below -43 count as -43, where the sigmoid is 2^-62.
+DEVICE float2 sigmoid(float2 x) {
+  const float2 y = each([](float z) { return 1.0f + exp(fminf(-z, 43.0f)); }, x);
+  const float inverse = ptx::reciprocal(y.x * y.y);
+  return make_float2(inverse * y.y, inverse * y.x);
+}
+DEVICE float2 silu(float2 x) { return mul(x, sigmoid(x)); }
+DEVICE float2 gelu_tanh(float2 x) {
+  return mul(x, sigmoid(each([](float z) { return twice_tanh_argument(z); }, x)));
+}
+DEVICE float2 gelu(float2 x) {
+  return each([](float z) { return gelu(z); }, x);
+}
+DEVICE float2 relu(float2 x) {
+  return each([](float z) { return relu(z); }, x);
+}
+DEVICE float2 squared_relu(float2 x) {
+  return each([](float z) { return squared_relu(z); }, x);
+}
+
 // To nearest even. What is too large for f16, e4m3 and e5m2 becomes their largest number, for bf16 Inf.
 template <class To>
 DEVICE To cast(float2 x);
@@ -41,6 +62,27 @@ DEVICE float2 cast<float2>(float2 x) {
   return x;
 }
 
+// An even column whose neighbour is inside the matrix, where both are read at once. Signed, so that what is added to it
+// becomes part of the load instruction.
+struct Inside {
+  int n;
+  DEVICE operator u32() const { return u32(n); }
+};
+DEVICE Inside operator+(Inside x, u32 y) { return {x.n + int(y)}; }
+
+// Epilogues that read vectors along n have two forms of each operand's read: one that checks bounds element by element,
+// and, for columns that are all inside, one for pairs.
+template <class F>
+constexpr bool READS_PAIRS = requires(const F& epilogue) { epilogue.paired(); };
+
+// Runs `body` on column n: as one Inside, if `count` columns from there are and the epilogue may read their operands so.
+template <class F, class Body>
+DEVICE void at_column(const F& epilogue, u32 n, u32 count, u32 cols, const Body& body) {
+  if constexpr (READS_PAIRS<F>)
+    if (n + count <= cols && epilogue.paired()) return body(Inside{int(n)});
+  body(n);
+}
+
 DEVICE float widen(float x) { return x; }
 DEVICE float widen(bf16 x) { return ptx::to_float(x); }
 DEVICE float widen(f16 x) { return ptx::to_float(x); }
@@ -49,8 +91,8 @@ DEVICE float widen(e5m2 x) { return ptx::from_e5m2(x.bits); }
 
 // What an epilogue makes of columns n and n + 1 of row m. One that reduces is told which of the thread's rows and which of
 // its pairs of columns in the block these are.
-template <class F>
-DEVICE auto finished(const F& epilogue, float2 x, u32 m, u32 n, u32 row, u32 pair) {
+template <class F, class N>
+DEVICE auto finished(const F& epilogue, float2 x, u32 m, N n, u32 row, u32 pair) {
   if constexpr (requires { epilogue(x, m, n, row, pair); })
     return epilogue(x, m, n, row, pair);
   else
@@ -63,7 +105,26 @@ DEVICE float load(const T* from, u64 at, u64 end) {
   return at < end ? widen(from[at]) : 0.0f;
 }
 
+// Elements from[0] and from[1], aligned as a pair.
+DEVICE float2 load_pair(const float* from) { return *reinterpret_cast<const float2*>(from); }
+template <class T>
+DEVICE float2 load_pair(const T* from) {
+  struct alignas(2 * sizeof(T)) Pair {
+    T x, y;
+  };
+  const Pair pair = *reinterpret_cast<const Pair*>(from);
+  return make_float2(widen(pair.x), widen(pair.y));
+}
+template <class T>
+DEVICE bool is_paired(const T* from, u64 stride = 0) {
+  return reinterpret_cast<u64>(from) % (2 * sizeof(T)) == 0 && stride % 2 == 0;
+}
+
 // Elements n and n + 1 of a vector along n.
+template <class T>
+DEVICE float2 load_columns(const T* from, Inside n, u32) {
+  return load_pair(from + n.n);
+}
 template <class T>
 DEVICE float2 load_columns(const T* from, u32 n, u32 end) {
   return make_float2(load(from, n, end), load(from, n + 1, end));
@@ -71,6 +132,10 @@ DEVICE float2 load_columns(const T* from, u32 n, u32 end) {
 
 // Columns n and n + 1 of row m of a matrix with `stride` elements between rows. Past the edge the last row and column
 // are read again: what comes of them is never stored.
+template <class T>
+DEVICE float2 load_row(const T* from, u64 stride, u32 m, Inside n, u32 rows, u32) {
+  return load_pair(from + (m < rows ? m : rows - 1) * stride + n.n);
+}
 template <class T>
 DEVICE float2 load_row(const T* from, u64 stride, u32 m, u32 n, u32 rows, u32 cols) {
   const T* row = from + (m < rows ? m : rows - 1) * stride;

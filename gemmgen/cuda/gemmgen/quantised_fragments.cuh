@@ -17,24 +17,58 @@ DEVICE float largest_of_quad(float x) {
   return ptx::larger_magnitude(x, ptx::exchange<2>(x));
 }
 
+// The same for four blocks of a row at once: each lane gets that of the block with its own place in the quad.
+DEVICE float largest_of_quad(const float (&x)[4]) {
+  const bool odd = ptx::lane_index() % 2, upper = ptx::lane_index() / 2 % 2;
+  float y[2];
+#pragma unroll
+  for (u32 i = 0; i < 2; ++i) {
+    const float other = ptx::exchange<1>(odd ? x[2 * i] : x[2 * i + 1]);
+    y[i] = ptx::larger_magnitude(odd ? x[2 * i + 1] : x[2 * i], other);
+  }
+  const float other = ptx::exchange<2>(upper ? y[0] : y[1]);
+  return ptx::larger_magnitude(upper ? y[1] : y[0], other);
+}
+
+// The largest magnitude that a lane has of a block: WIDTH pairs.
+template <u32 WIDTH>
+DEVICE float largest(const float2* x) {
+  float amax = 0.0f;
+#pragma unroll
+  for (u32 j = 0; j < WIDTH; ++j) amax = ptx::larger_magnitude(ptx::larger_magnitude(amax, x[j].x), x[j].y);
+  return amax;
+}
+
 // Codes of GROUPS groups of eight columns of one row from column n; scales are written, by the lanes of a quad in turn.
+// Of four blocks each lane works out one scale, the one that it writes; of fewer every lane works out all.
 template <class Rule, class Scales, u32 GROUPS>
 DEVICE void quantise_fragments(u32 (&codes)[GROUPS], const float2 (&x)[GROUPS], const Scales& scales, u32 row, u32 n,
                                u32 rows, u32 cols) {
-  constexpr u32 WIDTH = Rule::BLOCK / 8, BLOCKS = GROUPS / WIDTH;
-  decltype(Rule::scale(0).stored) mine[(BLOCKS + 3) / 4];
-#pragma unroll
-  for (u32 block = 0; block < BLOCKS; ++block) {
-    float amax = 0.0f;
-#pragma unroll
-    for (u32 j = block * WIDTH; j < (block + 1) * WIDTH; ++j)
-      amax = ptx::larger_magnitude(ptx::larger_magnitude(amax, x[j].x), x[j].y);
-    const auto scale = Rule::scale(__float_as_uint(largest_of_quad(amax)));
-    if (block % 4 == 0 || ptx::lane_index() % 4 == block % 4) mine[block / 4] = scale.stored;
-#pragma unroll
-    for (u32 j = block * WIDTH; j < (block + 1) * WIDTH; ++j) codes[j] = Rule::encode(mul(x[j], both(scale.inverse)));
-  }
+  constexpr u32 WIDTH = Rule::BLOCK / 8, BLOCKS = GROUPS / WIDTH, TURNS = (BLOCKS + 3) / 4;
   const u32 lane = ptx::lane_index() % 4;
+  decltype(Rule::scale(0).stored) mine[TURNS];
+  float inverse[BLOCKS];
+#pragma unroll
+  for (u32 turn = 0; turn < TURNS; ++turn) {
+    if constexpr (BLOCKS % 4 == 0) {
+      float amax[4];
+#pragma unroll
+      for (u32 i = 0; i < 4; ++i) amax[i] = largest<WIDTH>(x + (4 * turn + i) * WIDTH);
+      const auto scale = Rule::scale(__float_as_uint(largest_of_quad(amax)));
+      mine[turn] = scale.stored;
+#pragma unroll
+      for (u32 i = 0; i < 4; ++i) inverse[4 * turn + i] = ptx::from_quad(scale.inverse, i);
+    } else {
+#pragma unroll
+      for (u32 block = 4 * turn; block < BLOCKS && block < 4 * turn + 4; ++block) {
+        const auto scale = Rule::scale(__float_as_uint(largest_of_quad(largest<WIDTH>(x + block * WIDTH))));
+        if (block % 4 == 0 || lane == block % 4) mine[turn] = scale.stored;
+        inverse[block] = scale.inverse;
+      }
+    }
+  }
+#pragma unroll
+  for (u32 j = 0; j < GROUPS; ++j) codes[j] = Rule::encode(mul(x[j], both(inverse[j / WIDTH])));
   if (row < rows)
 #pragma unroll
     for (u32 four = 0; four < BLOCKS; four += 4)
@@ -47,9 +81,11 @@ DEVICE void quantise_fragments(u32 (&codes)[GROUPS], const float2 (&x)[GROUPS], 
 template <u32 GROUPS, class F>
 DEVICE void values_of_fragments(float2 (&x)[GROUPS], const float* acc, u32 row, u32 n, u32 cols, u32 h, u32 pair,
                                 const F& epilogue) {
+  at_column(epilogue, n, 8 * GROUPS, cols, [&](auto first) {
 #pragma unroll
-  for (u32 j = 0; j < GROUPS; ++j)
-    x[j] = finished(epilogue, make_float2(acc[4 * j], acc[4 * j + 1]), row, n + 8 * j + fragment_col(), h, pair + j);
+    for (u32 j = 0; j < GROUPS; ++j)
+      x[j] = finished(epilogue, make_float2(acc[4 * j], acc[4 * j + 1]), row, first + (8 * j + fragment_col()), h, pair + j);
+  });
   if (n + 8 * GROUPS <= cols) return;
 #pragma unroll
   for (u32 j = 0; j < GROUPS; ++j) {
@@ -73,9 +109,11 @@ class StagedQuantisedFragments {
   u32 slot_ = 0;
 
   DEVICE static void write(u32 to, u32 row, const u32 (&codes)[COLS / 8]) {
+    constexpr u32 PAIR = Rule::BITS / 4, GROUPS = 16 / (4 * PAIR);  // bytes of a pair, groups of eight in 16 bytes
+    const StagedRow<ROW_BYTES> line(to + ptx::lane_index() % 4 * PAIR, row);
 #pragma unroll
     for (u32 j = 0; j < COLS / 8; ++j) {
-      const u32 at = to + staged<ROW_BYTES>(row, (8 * j + fragment_col()) * Rule::BITS / 8);
+      const u32 at = line.at(j / GROUPS, j % GROUPS * 4 * PAIR);
       if constexpr (Rule::BITS == 8)
         ptx::store_shared_half(at, u16(codes[j]));
       else

@@ -47,8 +47,8 @@ class StagedStore {
   u32 slot_ = 0;
 
   // `pair` counts the thread's pairs of columns before these.
-  template <class F>
-  DEVICE void fill(u32 to, const float* acc, u32 m, u32 n, u32 pair, const F& epilogue) {
+  template <class F, class N>
+  DEVICE void fill(u32 to, const float* acc, u32 m, N n, u32 pair, const F& epilogue) {
     const u32 row = ptx::lane_index() / 4;
     typename PairOf<T>::type x[COLS / 8][2];
 #pragma unroll
@@ -104,7 +104,8 @@ class StagedStore {
       const u32 to = buffers_ + slot_ * BUFFER;
       if (ptx::lane_index() == 0) ptx::bulk_wait_read<SLOTS - 1>();
       ptx::sync_warp();
-      fill(to, acc + col / 2, m, n + col, col / 8, epilogue);
+      at_column(epilogue, n + col, COLS, cols,
+                [&](auto first) { fill(to, acc + col / 2, m, first, col / 8, epilogue); });
       ptx::fence_proxy_async();
       ptx::sync_warp();
       if (ptx::lane_index() == 0) {
