@@ -200,5 +200,6 @@ class Room:
 
     def check_untouched(self) -> None:
         """Every number beside the output, and in the gaps of its heads, is still NaN."""
-        for beside in (self.whole[0], self.whole[-1], self.whole[:, self.outside]):
-            assert beside.float().isnan().all(), f"{self.name}: written beside the output"
+        whole = self.whole.float()
+        for beside in (whole[0], whole[-1], whole[:, self.outside]):
+            assert beside.isnan().all(), f"{self.name}: written beside the output"

@@ -7,12 +7,13 @@ import pytest
 import reference
 import torch
 from opchecks import opcheck
+from reference import exact_factor
 from test_quantised_outputs import FORMS, WIDE, as_bytes, quantised
 from test_rounded_outputs import PATHS
 
 import gemmgen
 from gemmgen.catalog import WarpShape, dense_sm120
-from gemmgen.ir import Activation, Bias, DType, Keep, KernelSpec, Operand
+from gemmgen.ir import Activation, Bias, Cast, DType, Epilogue, Keep, KernelSpec, Operand, Residual, Store
 
 PRE = Operand(name="pre", dtype=DType.F32, box=("m", "n"))
 BIAS = Operand(name="bias", dtype=DType.F32, box=("n",))
@@ -88,3 +89,19 @@ def test_compilers_see_every_output() -> None:
         compiled = torch.compile(lambda **given: op(**given), fullgraph=True, backend="aot_eager")
         for got, wanted in zip(compiled(**tensors), op(**tensors), strict=True):
             assert torch.equal(got, wanted)
+
+
+@pytest.mark.parametrize("arch", chains.BASES)
+def test_products_with_an_epilogue_keep(arch: str) -> None:
+    """``fuse`` returns the stored output first as well, and only that one may be the residual."""
+    c, d, pre = (Operand(name=name, dtype=DType.F16, box=("m", "n")) for name in ("c", "d", "pre"))
+    steps = (Residual(matrix="c"), Keep(to="pre"), Activation(function="relu"), Cast(to=DType.F16), Store(to="d"))
+    run = gemmgen.fuse("bf16_gemm_nt", Epilogue(name="both", operands=(c, pre, d), steps=steps))
+    a, b = exact_factor(9, 40, torch.bfloat16, 1), exact_factor(72, 40, torch.bfloat16, 2)
+    addend = torch.randint(-9, 9, (9, 72)).half()
+    sums = (a.float() @ b.float().T + addend).half()
+    with gemmgen.simulate(arch, sms=2):
+        with pytest.raises(ValueError, match=r"pre: its memory .* overlaps c"):
+            run(a, b, c=addend, pre=addend)
+        found, kept = run(a, b, c=addend, d=addend)
+    assert found is addend and torch.equal(kept, sums) and torch.equal(found, sums.relu())
