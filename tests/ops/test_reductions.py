@@ -84,7 +84,7 @@ def run(spec: KernelSpec, sizes: dict[str, int], schedule: str, sms: int) -> dic
     """Outputs of a run whose reductions were written and nothing around them."""
     tensors, scalars = chains.data(spec, sizes, 3)
     tensors["b"] = tensors["b"].bfloat16().to(tensors["b"].dtype)  # fp32 factors are read as tf32
-    rooms = {each.name: chains.Room(each, sizes) for each in spec.outputs if each.name.startswith("reduced")}
+    rooms = {each.name: chains.Room(each, sizes, "cpu") for each in spec.outputs if each.name.startswith("reduced")}
     outputs = {name: each.output for name, each in rooms.items()}
     with gemmgen.simulate(str(spec.arch), schedule=schedule, seed=1, sms=sms) as simulation:
         gemmgen.op(spec)(**tensors, **scalars, **outputs)

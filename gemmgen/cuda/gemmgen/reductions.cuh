@@ -108,24 +108,28 @@ class FragmentColumns {
   }
 };
 
-// Halves what lanes STEP apart hold, then what lanes half as far apart hold, and so on: a lane of STEP * 2 ends with a
-// column of its own, x[0], of all their rows.
-template <class Kind, u32 STEP>
-DEVICE void share_out(float* x) {
+// PART columns of 32 rows, a row a lane, become one number a column: lane l ends with that of column l % PART in x[0]. Lanes
+// STEP apart, then half as far and so on, add up what both keep and each takes half of the columns, down to one.
+template <class Kind, u32 PART, u32 STEP = 16>
+DEVICE void across_rows(float* x) {
   const bool upper = ptx::lane_index() & STEP;
 #pragma unroll
-  for (u32 i = 0; i < STEP; ++i) {
-    const float other = ptx::exchange<STEP>(upper ? x[i] : x[i + STEP]);
-    x[i] = Kind::join(upper ? x[i + STEP] : x[i], other);
+  for (u32 i = 0; i < PART && i < STEP; ++i) {
+    if constexpr (STEP < PART) {
+      const float other = ptx::exchange<STEP>(upper ? x[i] : x[i + STEP]);
+      x[i] = Kind::join(upper ? x[i + STEP] : x[i], other);
+    } else {
+      x[i] = Kind::join(x[i], ptx::exchange<STEP>(x[i]));
+    }
   }
-  if constexpr (STEP > 1) share_out<Kind, STEP / 2>(x);
+  if constexpr (STEP > 1) across_rows<Kind, PART, STEP / 2>(x);
 }
 
 // The same where sums come from tensor memory, a row a lane and WIDTH columns at a time.
 template <class Kind, u32 WIDTH>
 class LaneColumns {
-  static_assert(WIDTH == 16 || WIDTH % 32 == 0);
   static constexpr u32 PART = WIDTH < 32 ? WIDTH : 32;
+  static_assert(WIDTH % PART == 0 && (PART & PART - 1) == 0);
   float seen_[WIDTH] = {};
 
  public:
@@ -138,10 +142,7 @@ class LaneColumns {
 #pragma unroll
     for (u32 first = 0; first < WIDTH; first += PART) {
       float* x = seen_ + first;
-      if constexpr (PART == 16)
-#pragma unroll
-        for (u32 i = 0; i < PART; ++i) x[i] = Kind::join(x[i], ptx::exchange<16>(x[i]));
-      share_out<Kind, PART / 2>(x);
+      across_rows<Kind, PART>(x);
       if (ptx::lane_index() < PART) to[first + ptx::lane_index()] = x[0];
 #pragma unroll
       for (u32 i = 0; i < PART; ++i) x[i] = 0.0f;
