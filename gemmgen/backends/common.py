@@ -151,16 +151,6 @@ def params(
     return (*maps, *wide, *(WORKSPACE if meets else ()), *rooms, *scalars, *extents)
 
 
-def refuse_prologue(spec: KernelSpec) -> None:
-    """Refuse what only some architectures are lowered for: a prologue, splits that the launch decides on."""
-    if spec.prologue:
-        raise ValueError(
-            f"spec {spec.name!r} has a prologue, which {spec.arch} is not lowered with; sm90 and sm120 are"
-        )
-    if launch_splits(spec):
-        raise ValueError(f"spec {spec.name!r} leaves splits to the launch; {spec.arch} is not lowered so, say how many")
-
-
 def launch_splits(spec: KernelSpec) -> bool:
     """Whether the launch decides how many CTAs share a tile's K blocks."""
     return isinstance(spec.schedule, SplitK) and spec.schedule.splits is None

@@ -26,7 +26,7 @@ def place_roles(spec: KernelSpec) -> tuple[RolePlan, ...]:
     first = 0
     for role in spec.roles:
         body = role.body
-        if body.kind in ("wgmma", "tmem_store") and (first % 4 or role.warps % 4):
+        if body.kind in ("wgmma", "tmem_cast", "tmem_store") and (first % 4 or role.warps % 4):
             raise ValueError(
                 f"role {role.name!r} has warps {first}..{first + role.warps - 1}; {body.kind} needs whole warpgroups: "
                 "start at a multiple of 4 and use a multiple of 4 warps"

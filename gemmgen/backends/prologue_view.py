@@ -7,7 +7,11 @@ from typing import Any
 
 from gemmgen.ir import Arch, Cast, Plan, SplitK, SumOfSquares
 
-CAST_HEADERS = {Arch.SM90: "gemmgen/cast_fragments.cuh", Arch.SM120: "gemmgen/cast_mma.cuh"}
+CAST_HEADERS = {
+    Arch.SM90: "gemmgen/cast_fragments.cuh",
+    Arch.SM100: "gemmgen/cast_rows.cuh",
+    Arch.SM120: "gemmgen/cast_mma.cuh",
+}
 """What reads A and casts it."""
 
 
@@ -15,12 +19,13 @@ def prologue_view(plan: Plan) -> dict[str, Any]:
     """Extents of the schedule, this CTA's K blocks, the sums that meet, and where sums of squares go."""
     shared = isinstance(plan.schedule, SplitK)
     squares = next((step.to for step in plan.prologue if isinstance(step, SumOfSquares)), None)
+    sums = "x" if plan.arch == Arch.SM100 else "acc"
     meets = shared and not plan.sliced and not plan.splits
     return {
         "extents": "p.m, p.n, p.s" if shared and not plan.splits else "p.m, p.n",
         "first_block": "tile.first(k_blocks)" if shared else "0",
         "last_block": "tile.last(k_blocks)" if shared else "k_blocks",
-        "meeting": ("acc, squares" if squares else "acc") if meets else "",
+        "meeting": (f"{sums}, squares" if squares else sums) if meets else "",
         "squares": squares and f"p.{squares}{_slice(plan, squares)}",
         "prologue": ", ".join(f"{step.kind} to {step.to}" for step in plan.prologue),
         "headers": list(_headers(plan)),
@@ -31,7 +36,10 @@ def _headers(plan: Plan) -> Iterator[str]:
     if isinstance(plan.schedule, SplitK) and not plan.splits:
         yield "gemmgen/even_splits.cuh"
     for step in plan.prologue:
-        yield CAST_HEADERS[plan.arch] if isinstance(step, Cast) else "gemmgen/row_squares.cuh"
+        if isinstance(step, Cast):
+            yield CAST_HEADERS[plan.arch]
+        elif plan.arch != Arch.SM100:
+            yield "gemmgen/row_squares.cuh"
 
 
 def _slice(plan: Plan, operand: str) -> str:

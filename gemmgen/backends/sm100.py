@@ -14,7 +14,6 @@ from gemmgen.backends.common import (
     digest,
     params,
     quantising,
-    refuse_prologue,
     split_heads,
     staged_row_bytes,
     step_plans,
@@ -22,6 +21,14 @@ from gemmgen.backends.common import (
 )
 from gemmgen.backends.placement import BARRIER_BYTES, Footprint, align, place_rings, place_roles
 from gemmgen.backends.reductions import reduction_workspaces
+from gemmgen.backends.sm100_cast import (
+    CAST_WARPS,
+    accumulator_columns,
+    cast_ring,
+    casts,
+    check_cast,
+    sums_squares,
+)
 from gemmgen.backends.sm100_product import LANES, SCALES_PER_WORD, column_axis, multiplier, product, smem_bits
 from gemmgen.ir import (
     DType,
@@ -33,7 +40,6 @@ from gemmgen.ir import (
     Quantise,
     RingPlan,
     RolePlan,
-    SplitK,
     Store,
     StorePlan,
     TensorMapPlan,
@@ -63,15 +69,14 @@ ELEMENTS: dict[DType, Literal["u8", "bf16", "f32", "i32", "16u4_align16b"]] = {
 def lower(spec: KernelSpec) -> Plan:
     """The plan of an sm100 spec. Raises ``ValueError`` naming what does not fit and what to change."""
     check_cluster(spec)
-    refuse_prologue(spec)
-    if isinstance(spec.schedule, SplitK):
-        raise ValueError(f"spec {spec.name!r} has schedule split_k, which sm100 is not lowered with; use Persistent")
+    check_cast(spec)
     _check_roles(spec)
     roles = place_roles(spec)
     mma = product(spec)
     store = _output_path(spec, mma)
-    footprints = [*_operand_rings(spec, mma), _accumulator_ring(spec, mma, roles), *_staging_ring(store, roles)]
-    footprints += _launch_ring(spec, mma, roles)
+    sums = _accumulator_ring(spec, mma, roles)
+    footprints = [*_operand_rings(spec, mma), sums, *_staging_ring(store, roles), *_launch_ring(spec, mma, roles)]
+    footprints += cast_ring(spec, mma, sums.columns * (sums.slots or 1), COLUMNS)
     rings, shared_bytes = place_rings(spec, footprints, extra=BARRIER_BYTES)
     rings, used = _place_scales(rings)
     mma = mma.replace(tmem_columns=_allocation(spec, used), tmem_address=shared_bytes - BARRIER_BYTES)
@@ -96,6 +101,7 @@ def lower(spec: KernelSpec) -> Plan:
         params=params(spec, maps, workspaces),
         operands=spec.operands,
         workspaces=workspaces,
+        prologue=spec.prologue,
     )
 
 
@@ -152,7 +158,7 @@ def _operand_ring(spec: KernelSpec, mma: UmmaPlan, name: str) -> Footprint:
         every=every,
         full_count=1,
         ready_count=mma.ctas if scales else 0,
-        empty_count=1,
+        empty_count=1 + (CAST_WARPS if casts(spec) else 0),
         tx_bytes=sum(_tx_bytes(spec, mma, part) for part in parts) * (1 if scales else mma.ctas),
     )
 
@@ -223,7 +229,7 @@ def _accumulator_ring(spec: KernelSpec, mma: UmmaPlan, roles: tuple[RolePlan, ..
     (name,) = multiplier(spec).fills
     ring = spec.ring(name)
     warps = next(role.warps for role in roles if role.kind == "tmem_store")
-    columns = align(mma.columns, 32)
+    columns = accumulator_columns(spec, mma)
     room = COLUMNS - sum(_scale_columns(part) for part in _scale_parts(spec, mma))
     slots = ring.slots or (2 if 2 * columns <= room else 1)
     if slots * columns > room:
@@ -236,7 +242,7 @@ def _accumulator_ring(spec: KernelSpec, mma: UmmaPlan, roles: tuple[RolePlan, ..
         parts=(),
         slots=slots,
         turns="tile",
-        full_count=1,
+        full_count=1 + (CAST_WARPS if sums_squares(spec) else 0),
         empty_count=warps * mma.ctas,
         columns=columns,
     )
@@ -329,6 +335,8 @@ def _output_path(spec: KernelSpec, mma: UmmaPlan) -> StorePlan:
                 f"output {output.name!r} is quantised along n, which swap_ab puts on the lanes; do not swap"
             )
         row_bytes, rows = WARP_ROWS * output.dtype.bytes, gcd(spec.tile.m, WARP_ROWS)
+    if casts(spec):
+        row_bytes = spec.tile.n * output.dtype.bytes
     slots = (spec.ring(step.through).slots or 2) if step.through else 0
     plan = StorePlan(
         operand=output.name,
@@ -375,5 +383,5 @@ def _load_map(spec: KernelSpec, mma: UmmaPlan, part: Part) -> TensorMapPlan:
         axes=(operand.inner, operand.outer),
         box=(SWIZZLE_BYTES, box[1]) if packed else box,
         smem_swizzle=0 if part.copy_by == "words" else 128,
-        element="u8" if packed else ELEMENTS[operand.dtype],
+        element="u8" if packed else "tf32" if mma.cast_a and operand.name == mma.b else ELEMENTS[operand.dtype],
     )

@@ -34,11 +34,13 @@ def product(spec: KernelSpec) -> UmmaPlan:
     if body.swap_ab:
         a, b, sfa, sfb, lane_axis = b, a, sfb, sfa, "n"
     call = _call(spec, body, a, b)
-    step_k = STEP_BYTES * 8 // smem_bits(a, body)
+    cast_a = bool(spec.prologue)
+    of_a = DType.F32 if cast_a else a.dtype
+    step_k = STEP_BYTES * 8 // (of_a.bits if cast_a else smem_bits(a, body))
     columns = _check_shape(spec, body, a, b)
     a_major, b_major = majorness(a, lane_axis), majorness(b, column_axis(lane_axis))
     return UmmaPlan(
-        instruction=f"tcgen05_mma_cta{body.ctas}_{call}_m{LANES * body.ctas}n{columns}k{step_k}_{a.dtype}_{b.dtype}",
+        instruction=f"tcgen05_mma_cta{body.ctas}_{call}_m{LANES * body.ctas}n{columns}k{step_k}_{of_a}_{b.dtype}",
         call=call,
         rows=LANES * body.ctas,
         columns=columns,
@@ -46,7 +48,8 @@ def product(spec: KernelSpec) -> UmmaPlan:
         step_k=step_k,
         steps=spec.tile.k // step_k,
         ctas=body.ctas,
-        descriptor=instruction_descriptor(call, a.dtype, b.dtype, LANES * body.ctas, columns, a_major, b_major),
+        descriptor=instruction_descriptor(call, of_a, b.dtype, LANES * body.ctas, columns, a_major, b_major),
+        cast_a=cast_a,
         a=a.name,
         b=b.name,
         a_major=a_major,
@@ -75,7 +78,7 @@ def _call(
     scales = {spec.operand(name).dtype for name in (body.scales.a, body.scales.b)} if body.scales else set()
     if not scales and types == {DType.BF16}:
         return "f16"
-    if not scales and types == {DType.F32}:
+    if not scales and (types == {DType.F32} or spec.prologue):
         return "tf32"
     if scales == {DType.UE8M0X4} and body.packed and types == {DType.E2M1}:
         return "mxf4"

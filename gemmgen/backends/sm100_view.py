@@ -6,6 +6,7 @@ from typing import Any
 
 from gemmgen.backends.epilogue import quantising_store
 from gemmgen.backends.names import C_TYPES, columns_of, place_name
+from gemmgen.backends.prologue_view import even_splits, slice_place
 from gemmgen.backends.sm100_product import SCALES_PER_WORD
 from gemmgen.ir import DType, Part, Plan, RingPlan, StepPlan, UmmaPlan
 
@@ -32,7 +33,15 @@ def sm100_view(plan: Plan) -> dict[str, Any]:
         "launches": next((entry for entry in plan.rings if entry.turns == "launch"), None),
         "fetch": roles.get("fetch_tiles"),
         "walk": _walks(plan),
-        "acc": next(entry for entry in plan.rings if entry.columns),
+        "acc": next(entry for entry in plan.rings if entry.columns and entry.turns == "tile"),
+        "cast": roles.get("tmem_cast"),
+        "cast_ring": next((entry for entry in plan.rings if entry.columns and entry.turns == "k"), None),
+        "a_place": place_name(ring, mma.a),
+        "a_steps": [
+            f"a + {step * mma.step_k}" if mma.cast_a else f"a.at(at.slot, {step})" for step in range(mma.steps)
+        ],
+        "product_call": "ptx::tcgen05_mma_tf32_tmem" if mma.cast_a else f"ptx::tcgen05_mma_{mma.call}<CTAS>",
+        "schedule": _schedule(plan),
         "scale_rings": [_scale_ring(plan, mma, entry) for entry in scaled],
         "issue": roles["tcgen05"],
         "transpose": roles.get("transpose_scales"),
@@ -47,6 +56,12 @@ def sm100_view(plan: Plan) -> dict[str, Any]:
         "store_line": _rows_line(plan),
         "store_at": STORED_AT[mma.lane_axis],
     }
+
+
+def _schedule(plan: Plan) -> str:
+    if not plan.splits:
+        return even_splits(plan)
+    return f"gemmgen::Persistent<TILE_M, TILE_N, {plan.schedule.raster_group}, CLUSTER_M, CLUSTER_N>"
 
 
 def _walks(plan: Plan) -> dict[str, str]:
@@ -147,7 +162,7 @@ def _rows_line(plan: Plan) -> str:
     mark = (", gemmgen::ELEMENTWISE" if alike else apart) + moved
     if store.through is None:
         count = store.row_bytes // store.dtype.bytes if lanes == "Rows" else store.rows
-        return f"gemmgen::Direct{lanes}<{ctype}, {count}{mark}> out(p.{store.operand}, p.{store.operand}_stride);"
+        return f"gemmgen::Direct{lanes}<{ctype}, {count}{mark}> out({slice_place(plan)}, p.{store.operand}_stride);"
     size = store.row_bytes if lanes == "Rows" else store.rows
     kind = f"gemmgen::Staged{lanes}<{ctype}, {size}, {store.through}::SLOTS{mark}>"
     return f"{kind} out(p.{store.operand}, {store.through}::{store.operand.upper()}, warp);"

@@ -19,12 +19,19 @@ from gemmgen.ir import (
     SplitK,
     Store,
     SumOfSquares,
+    Tcgen05,
     Tile,
     TmaLoad,
+    TmemCast,
+    TmemStore,
     Wgmma,
 )
 
-PRENORM_COLUMNS: dict[Arch, tuple[int, ...]] = {Arch.SM90: (8, 16, 24, 32), Arch.SM120: (8, 16, 24, 32, 64, 128)}
+PRENORM_COLUMNS: dict[Arch, tuple[int, ...]] = {
+    Arch.SM90: (8, 16, 24, 32),
+    Arch.SM100: (16, 32, 64, 128),
+    Arch.SM120: (8, 16, 24, 32, 64, 128),
+}
 """Columns of the tiles that ship, by architecture; a call may have as many as the widest."""
 PROLOGUE: tuple[PrologueStep, ...] = (SumOfSquares(to="sqr_sum"), Cast(to=DType.F32))
 
@@ -62,11 +69,8 @@ def tf32_hc_prenorm_gemm(shape: PrenormShape, slices: bool = False, arch: Arch =
 
     The launch decides how many CTAs share a tile's K blocks; with ``slices`` each leaves partial sums of its own.
     """
-    axis, warps = ("s",) if slices else (), 4 * shape.groups
-    if arch == Arch.SM90:
-        multiply: Wgmma | MmaSync = Wgmma(drains=("ab",), unroll=1 + shape.ahead)
-    else:
-        multiply = MmaSync(drains=("ab",), warp_rows=warps)
+    axis = ("s",) if slices else ()
+    rings, roles = _graph(shape, arch)
     split = SplitK(splits=None, slices=slices, raster_group=1)
     return KernelSpec(
         name=f"{arch}_tf32_hc_prenorm_gemm{'_slices' if slices else ''}_{shape.label}",
@@ -78,15 +82,30 @@ def tf32_hc_prenorm_gemm(shape: PrenormShape, slices: bool = False, arch: Arch =
             Operand(name="d", dtype=DType.F32, box=(*axis, "m", "n")),
             Operand(name="sqr_sum", dtype=DType.F32, box=(*axis, "m")),
         ),
-        rings=(Ring(name="ab", slots=shape.slots, holds=("a", "b")),),
-        roles=(
-            Role(name="math", warps=warps, body=multiply),
-            Role(name="load", warps=1, body=TmaLoad(fills=("ab",))),
-        ),
+        rings=(Ring(name="ab", slots=shape.slots, holds=("a", "b")), *rings),
+        roles=(*roles, Role(name="load", warps=1, body=TmaLoad(fills=("ab",)))),
         prologue=PROLOGUE,
         epilogue=(Store(to="d"),),
         schedule=Persistent(raster_group=1) if shape.whole else split,
         ctas_per_sm=shape.ctas_per_sm,
+    )
+
+
+def _graph(shape: PrenormShape, arch: Arch) -> tuple[tuple[Ring, ...], tuple[Role, ...]]:
+    """Who multiplies, and rings that only some architectures have: on sm100 a role of its own casts A's rows."""
+    warps = 4 * shape.groups
+    if arch == Arch.SM90:
+        return (), (Role(name="math", warps=warps, body=Wgmma(drains=("ab",), unroll=1 + shape.ahead)),)
+    if arch == Arch.SM120:
+        return (), (Role(name="math", warps=warps, body=MmaSync(drains=("ab",), warp_rows=warps)),)
+    rings = (
+        Ring(name="acc", space="tmem", turns="tile"),
+        Ring(name="wide", space="tmem", slots=2 if shape.slots else None),
+    )
+    return rings, (
+        Role(name="store", warps=4, body=TmemStore(drains=("acc",))),
+        Role(name="cast", warps=4, body=TmemCast(drains=("ab",), fills=("wide",))),
+        Role(name="mma", warps=1, body=Tcgen05(drains=("ab", "wide"), fills=("acc",))),
     )
 
 
@@ -113,7 +132,7 @@ def prenorm_forms(arch: Arch, n: int) -> PrenormForms:
     blocks; and where there are more slices than room for them, 128 rows read half as much of B (benchmarks/prenorm.py).
     """
     if arch != Arch.SM90:
-        one = PrenormShape(64, n)
+        one = PrenormShape(64 if arch == Arch.SM120 else 128, n)
         return PrenormForms(one, one, one, one)
     half = PrenormShape(64, n, ctas_per_sm=2)
     tall = PrenormShape(128, n, groups=2, ctas_per_sm=2, ahead=False)

@@ -89,7 +89,9 @@ class RolePlan(Node):
     """A role's warps and registers."""
 
     name: Name
-    kind: Literal["tma_load", "wgmma", "transpose_scales", "tcgen05", "mma_sync", "fetch_tiles", "tmem_store"]
+    kind: Literal[
+        "tma_load", "wgmma", "transpose_scales", "tcgen05", "mma_sync", "fetch_tiles", "tmem_cast", "tmem_store"
+    ]
     rings: tuple[Name, ...]
     first_warp: int
     warps: int
@@ -156,6 +158,8 @@ class UmmaPlan(Node):
     sfa_block: int = 0
     sfb_block: int = 0
     """Elements of k that one scale covers."""
+    cast_a: bool = False
+    """Whether a comes out of tensor memory, cast."""
     tmem_columns: int = 0
     tmem_address: int = 0
     """Columns to allocate, and the shared-memory offset of the word that their address is written to."""
@@ -333,9 +337,10 @@ class Plan(Node):
     @property
     def sums(self) -> int:
         """fp32 registers of a thread that CTAs with shares of a tile add up: of the product, of squares of its rows."""
-        assert not isinstance(self.mma, UmmaPlan)
-        squares = 4 * self.mma.row_blocks if any(step.kind == "sum_of_squares" for step in self.prologue) else 0
-        return self.mma.accumulators + squares
+        squares = any(step.kind == "sum_of_squares" for step in self.prologue)
+        if isinstance(self.mma, UmmaPlan):
+            return self.mma.columns + 4 * squares
+        return self.mma.accumulators + 4 * self.mma.row_blocks * squares
 
     @property
     def sliced(self) -> bool:

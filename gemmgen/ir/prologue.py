@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gemmgen.ir.dtype import DType
 from gemmgen.ir.operand import Operand
-from gemmgen.ir.roles import MmaSync, Multiplier, Tcgen05
+from gemmgen.ir.roles import MmaSync, Multiplier, Tcgen05, TmemCast
 from gemmgen.ir.schedule import SplitK
 from gemmgen.ir.steps import Cast, Store, SumOfSquares
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 def prologue_fits(spec: KernelSpec) -> None:
     """Each kind of step once, the cast last and to what the other factor is, sums to a vector of f32."""
+    _role_is_there(spec)
     kinds = [step.kind for step in spec.prologue]
     for index, step in enumerate(spec.prologue):
         where = f"spec {spec.name!r}, prologue[{index}]"
@@ -27,6 +28,17 @@ def prologue_fits(spec: KernelSpec) -> None:
             _cast_fits(spec, step, where)
         else:
             _sum_fits(spec, spec.operand(step.to), step, where)
+
+
+def _role_is_there(spec: KernelSpec) -> None:
+    """Where products are issued by one thread, a role of its own reads A; elsewhere the one that multiplies does."""
+    roles = [role.name for role in spec.roles if isinstance(role.body, TmemCast)]
+    needed = 1 if spec.prologue and isinstance(spec.math.body, Tcgen05) else 0
+    if len(roles) != needed:
+        raise ValueError(
+            f"spec {spec.name!r} has a prologue of {len(spec.prologue)} steps and roles {roles} with body TmemCast; "
+            "Tcgen05 needs exactly one for a prologue, and nothing else has any"
+        )
 
 
 def _cast_fits(spec: KernelSpec, step: Cast, where: str) -> None:

@@ -15,7 +15,7 @@ class Ring(Node):
     ``slots=None`` asks for as many as fit. ``turns`` says when a slot is handed on: every K block (or every
     ``every`` of them), every output tile, every store of a part of one (a ``store`` ring is drained by bulk groups of
     the copy engine, not by barriers), or every launch that is taken over (every role drains a ``launch`` ring). A ring
-    in tensor memory holds no operand but the accumulators of a tile.
+    in tensor memory holds no operand but the accumulators of a tile, or a K block of A that a prologue has cast.
     """
 
     name: Name
@@ -32,8 +32,11 @@ class Ring(Node):
 
     @model_validator(mode="after")
     def _holds_something(self) -> Ring:
-        if self.space == "tmem" and (self.holds or self.turns != "tile"):
-            raise ValueError(f"ring {self.name!r} is in tensor memory: it holds accumulators only and turns every tile")
+        if self.space == "tmem" and (self.holds or self.turns not in ("k", "tile")):
+            raise ValueError(
+                f"ring {self.name!r} is in tensor memory: it holds accumulators and turns every tile, or A as it was "
+                "cast and turns every K block; no operand comes there by itself"
+            )
         if self.turns == "launch" and (self.holds or self.space != "smem"):
             raise ValueError(f"ring {self.name!r} turns with launches: it is in shared memory and holds no operand")
         if self.space == "smem" and self.turns != "launch" and not self.holds:
@@ -172,6 +175,14 @@ class FetchTiles(Node):
         return ()
 
 
+class TmemCast(Node):
+    """Warps run the prologue: each lane reads a row of A and leaves it in tensor memory for the products."""
+
+    kind: Literal["tmem_cast"] = "tmem_cast"
+    drains: Rings
+    fills: Rings
+
+
 class TmemStore(Node):
     """Warps drain accumulators from tensor memory, each lane a row, and run the epilogue."""
 
@@ -184,7 +195,8 @@ class TmemStore(Node):
 
 
 Body = Annotated[
-    TmaLoad | Wgmma | TransposeScales | Tcgen05 | MmaSync | FetchTiles | TmemStore, Field(discriminator="kind")
+    TmaLoad | Wgmma | TransposeScales | Tcgen05 | MmaSync | FetchTiles | TmemCast | TmemStore,
+    Field(discriminator="kind"),
 ]
 Multiplier = Wgmma | Tcgen05 | MmaSync
 """Bodies that multiply; every spec has one."""

@@ -29,7 +29,7 @@ def tf32_hc_prenorm_gemm(
 
     M may be any size: M of 0 launches nothing.
     CUDA tensors run on their GPU, CPU tensors on the simulator inside
-    ``gemmgen.simulate("sm90")`` or ``gemmgen.simulate("sm120")``.
+    ``gemmgen.simulate("sm90")`` or ``gemmgen.simulate("sm100")`` or ``gemmgen.simulate("sm120")``.
 
     Raises, before any launch, a sentence that names the argument, its value, the rule and the fix
     (DeviceError and CaptureError are in gemmgen.runtime.errors):
@@ -39,7 +39,8 @@ def tf32_hc_prenorm_gemm(
         DeviceError: tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.
         CaptureError: the first call with these shapes is inside CUDA graph capture; warm it up before.
 
-    Source: 28 kernels in this package as kernels/sm120/sm120_tf32_hc_prenorm_gemm_*.cu,
-        kernels/sm90/sm90_tf32_hc_prenorm_gemm_*.cu, each beside its spec (.json).
+    Source: 36 kernels in this package as kernels/sm100/sm100_tf32_hc_prenorm_gemm_*.cu,
+        kernels/sm120/sm120_tf32_hc_prenorm_gemm_*.cu, kernels/sm90/sm90_tf32_hc_prenorm_gemm_*.cu, each beside its spec
+        (.json).
     """
     ops.tf32_hc_prenorm_gemm(a, b, d, sqr_sum, num_splits)

@@ -9,16 +9,21 @@ import pytest
 from gemmgen import catalog
 from gemmgen.backends import lower
 from gemmgen.catalog import PrenormShape, tf32_hc_prenorm_gemm
-from gemmgen.ir import Arch, Cluster, DType, KernelSpec, Operand, SplitK
+from gemmgen.ir import Arch, Cluster, DType, KernelSpec, Operand, Reduce, Ring, SplitK, Store
 from gemmgen.runtime.arguments import grid_size, with_splits, workspace_bytes
 
 WHOLE = tf32_hc_prenorm_gemm(PrenormShape(64, 24))
 WARPS = tf32_hc_prenorm_gemm(PrenormShape(64, 24), arch=Arch.SM120)
+LANES = tf32_hc_prenorm_gemm(PrenormShape(128, 32), arch=Arch.SM100)
 SLICES = tf32_hc_prenorm_gemm(PrenormShape(64, 24), slices=True)
 
 
 def operand(spec: KernelSpec, name: str, **changes: Any) -> tuple[Operand, ...]:
     return tuple(each.replace(**changes) if each.name == name else each for each in spec.operands)
+
+
+def role(spec: KernelSpec, name: str, **changes: Any) -> dict[str, Any]:
+    return {"roles": tuple(each.replace(**changes) if each.name == name else each for each in spec.roles)}
 
 
 def math(spec: KernelSpec, **changes: Any) -> dict[str, Any]:
@@ -45,7 +50,44 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         {},
         "tile 128x24 on 1 warpgroups needs 312 accumulator registers a thread",
     ),
-    "sm100": (WHOLE, {"arch": Arch.SM100}, "has a prologue, which sm100 is not lowered with; sm90 and sm120 are"),
+    "wgmma on sm100": (WHOLE, {"arch": Arch.SM100}, "role 'math' has body wgmma; sm100 multiplies with Tcgen05"),
+    "warps on sm100": (LANES, role(LANES, "cast", warps=8), "role 'cast' has 8 warps; 4 reach all of A's rows"),
+    "columns on sm100": (
+        tf32_hc_prenorm_gemm(PrenormShape(128, 48), arch=Arch.SM100),
+        {},
+        "tile is 128x48x64; where A is cast, n must be one of (16, 32, 64, 128) and k 64",
+    ),
+    "K block on sm100": (
+        tf32_hc_prenorm_gemm(PrenormShape(128, 32, k=32), arch=Arch.SM100),
+        {},
+        "tile is 128x32x32; where A is cast, n must be one of",
+    ),
+    "a number of splits on sm100": (
+        LANES,
+        {"schedule": SplitK(splits=4)},
+        "splits k; sm100 does where a prologue casts A and the launch says how often (SplitK(splits=None))",
+    ),
+    "cast slots on sm100": (
+        LANES,
+        {"rings": tuple(each.replace(slots=8) if each.name == "wide" else each for each in LANES.rings)},
+        "ring 'wide' with 8 slots of 64 columns needs 512 of tensor memory, 384 are left beside the accumulators",
+    ),
+    "a staged store on sm100": (
+        LANES,
+        {
+            "rings": (*LANES.rings, Ring(name="cd", holds=("d",), turns="store")),
+            "epilogue": (Store(to="d", through="cd"),),
+        },
+        "epilogue[0]: where A is cast, sm100 stores from registers; leave out through='cd'",
+    ),
+    "a reduction on sm100": (
+        LANES,
+        {
+            "operands": (*LANES.operands, Operand(name="most", dtype=DType.F32, box=("m",))),
+            "epilogue": (Reduce(function="amax", along="n", to="most"), Store(to="d")),
+        },
+        "epilogue[0]: reduce behind a prologue, which sm100 is not lowered with; sm90 and sm120 are",
+    ),
     "K block on sm120": (
         tf32_hc_prenorm_gemm(PrenormShape(64, 24, k=32), arch=Arch.SM120),
         {},
@@ -67,9 +109,9 @@ def test_what_does_not_fit_is_refused(case: str) -> None:
     assert sentence in str(raised.value)
 
 
-def test_sm100_has_no_splits() -> None:
+def test_sm100_splits_nothing_else() -> None:
     spec = catalog.bf16_gemm_sm100("nt", catalog.PairShape(64)).replace(schedule=SplitK(splits=2))
-    with pytest.raises(ValueError, match="has schedule split_k, which sm100 is not lowered with"):
+    with pytest.raises(ValueError, match="splits k; sm100 does where a prologue casts A"):
         lower(spec)
 
 
@@ -99,3 +141,11 @@ def test_b_is_rounded_to_tf32_by_the_copy_engine() -> None:
     assert elements == {"a": ("bf16", 128), "b": ("tf32", 128)}
     assert lower(WHOLE).mma.instruction == "wgmma_m64n24k8_f32_tf32_tf32"
     assert WHOLE.operand("b").dtype == DType.F32
+
+
+def test_a_row_of_a_lies_in_tensor_memory_and_its_squares_behind_the_sums() -> None:
+    plan = lower(LANES)
+    rings = {ring.name: (ring.slots, ring.columns, ring.full_count, ring.empty_count) for ring in plan.rings}
+    assert rings == {"ab": (9, 0, 1, 5), "acc": (2, 64, 5, 4), "wide": (4, 64, 4, 1)}
+    assert plan.mma.instruction == "tcgen05_mma_cta1_tf32_m128n32k8_f32_f32" and plan.sums == 36
+    assert {each.operand: each.element for each in plan.tensor_maps} == {"a": "bf16", "b": "tf32"}

@@ -10,7 +10,7 @@ from gemmgen.catalog import LAYOUTS
 from gemmgen.ir import Arch, DType, KernelSpec, LaunchControl, Residual, Scale, Store, Tcgen05, split_axis
 
 PLAIN = {name: spec for name, spec in catalog.specs().items() if name not in catalog.fused_specs()}
-SPECS = {name: spec for name, spec in PLAIN.items() if spec.arch == Arch.SM100}
+SPECS = {name: spec for name, spec in PLAIN.items() if spec.arch == Arch.SM100 and not spec.prologue}
 FACTORS = r"_(e4m3|e2m1)x(\d+)_(e4m3|e2m1)x(\d+)"
 NAME = re.compile(
     rf"sm100_(bf16_gemm|tf32_gemm|mxfp4_gemm|nvfp4_gemm|(?:fp8|fp8_fp4)_gemm)_(nt|nn|tn|tt)(?:{FACTORS})?"

@@ -20,6 +20,7 @@ NAMES = (
     "sm90_bf16_gemm_tn_f32_c_128x128",
     "sm90_tf32_hc_prenorm_gemm_64x24_x2",
     "sm90_tf32_hc_prenorm_gemm_slices_64x32_x2",
+    "sm100_tf32_hc_prenorm_gemm_128x32",
     "sm100_bf16_gemm_nn_bf16_256x256",
     "sm100_bf16_gemm_nt_bf16_c_direct_128x128",
     "sm100_fp8_gemm_nt_e4m3x128_e4m3x128_bf16_128x16",

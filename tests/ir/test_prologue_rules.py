@@ -8,10 +8,12 @@ import pytest
 from pydantic import ValidationError
 
 from gemmgen.catalog import PrenormShape, tf32_hc_prenorm_gemm
-from gemmgen.ir import Bias, Cast, DType, KernelSpec, Operand, Persistent, Role, SplitK, Store, SumOfSquares
+from gemmgen.ir import Arch, Bias, Cast, DType, KernelSpec, Operand, Persistent, Role, SplitK, Store, SumOfSquares
 
 WHOLE = tf32_hc_prenorm_gemm(PrenormShape(64, 24))
+LANES = tf32_hc_prenorm_gemm(PrenormShape(128, 32), arch=Arch.SM100)
 SLICES = tf32_hc_prenorm_gemm(PrenormShape(64, 24), slices=True)
+STORE, _, MMA, LOAD = LANES.roles
 CAST, SUMS = Cast(to=DType.F32), SumOfSquares(to="sqr_sum")
 
 
@@ -49,6 +51,11 @@ RULES: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         WHOLE,
         {"epilogue": (Bias(vector="sqr_sum"), Store(to="d"))},
         "sum_of_squares to 'sqr_sum', which the epilogue reads or writes; add an operand",
+    ),
+    "no role that casts": (
+        LANES,
+        {"roles": (STORE, MMA.replace(body=MMA.body.replace(drains=("ab",))), LOAD), "rings": LANES.rings[:2]},
+        "has a prologue of 2 steps and roles [] with body TmemCast; Tcgen05 needs exactly one for a prologue",
     ),
     "an idle sum": (
         WHOLE,

@@ -73,14 +73,15 @@ def test_the_form_follows_from_tiles_and_sms(m: int, splits: int | None) -> None
     assert prenorm_spec(m, 20, 132, "sm90", splits).name == f"sm90_tf32_hc_prenorm_gemm_{FORMS[m, splits]}"
 
 
-def test_up_to_128_columns_on_sm120() -> None:
+@pytest.mark.parametrize("arch", ["sm100", "sm120"])
+def test_up_to_128_columns_on_blackwell(arch: str) -> None:
     for n in (40, 104, 128):
         a, b = exact(20, n, 64 * 3)
-        d, sqr_sum = run(a, b, None, "sm120", "random")
+        d, sqr_sum = run(a, b, None, arch, "random")
         products, squares = expected(a, b)
         assert torch.equal(d.double(), products[0]) and torch.equal(sqr_sum.double(), squares[0])
     with (
-        gemmgen.simulate("sm120"),
+        gemmgen.simulate(arch),
         pytest.raises(ValueError, match="b: n is 136; must be a multiple of 8 from 8 to 128"),
     ):
         ops.tf32_hc_prenorm_gemm(**arguments(n=136))
@@ -179,7 +180,9 @@ def test_refusals_name_argument_value_rule_and_fix(case: str) -> None:
 
 
 def test_an_architecture_without_kernels() -> None:
-    with pytest.raises(UnsupportedArchitecture, match="there is no kernel for sm75; it runs on sm90 and sm120"):
+    with pytest.raises(
+        UnsupportedArchitecture, match="there is no kernel for sm75; it runs on sm90 and sm100 and sm120"
+    ):
         ops.spec_for("tf32_hc_prenorm_gemm", 64, 24, 640, 132, arch="sm75")
 
 

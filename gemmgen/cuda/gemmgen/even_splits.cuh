@@ -62,7 +62,7 @@ DEVICE bool meet(float* partials, u32* arrivals, u32 place, u32 split, u32 split
   if (!last_to_arrive(arrivals + place, splits - 1)) return false;
 #pragma unroll
   for (u32 i = 0; i < COUNT; ++i) x[i] = 0;
-#pragma unroll 4
+#pragma unroll COUNT > 64 ? 1 : 4
   for (u32 s = 0; s < splits; ++s) {
 #pragma unroll
     for (u32 i = 0; i < COUNT; i += 4) {

@@ -18,12 +18,12 @@ class UmmaSlots {
   DEVICE u64 at(u32 slot, u32 bytes) const { return first_ + slot * u64(PLACE::SLOT_BYTES / 16) + bytes / 16; }
 };
 
-// k contiguous: 8-row groups are 1024 bytes apart; a step of the product is 32 bytes of k. Inside an atom the hardware
+// k contiguous: 8-row groups are 1024 bytes apart; a step of the product is 32 bytes of k, four an atom. Inside one the hardware
 // applies the smem_swizzle to the sum of start address and advance.
 template <class PLACE>
 struct UmmaKMajor {
   const UmmaSlots<PLACE> slots{0, 1024, 2};
-  DEVICE u64 at(u32 slot, u32 step) const { return slots.at(slot, step * 32); }
+  DEVICE u64 at(u32 slot, u32 step) const { return slots.at(slot, step / 4 * PLACE::BOX_BYTES + step % 4 * 32); }
 };
 
 // m (or n) contiguous: atoms of K rows of k are K * 128 bytes apart, 8-k groups 1024 bytes. STEP rows of k a product.

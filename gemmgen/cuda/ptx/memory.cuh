@@ -39,6 +39,12 @@ DEVICE void store_shared_words(u32 to, u32 x0, u32 x1, u32 x2, u32 x3) {
 }
 
 // stmatrix.x4, PTX 7.8, sm_90: four 8x8 matrices of 16-bit elements; lane l gives the row address of matrix l/8.
+DEVICE void load_shared_words(u32 from, u32& x0, u32& x1, u32& x2, u32& x3) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x0), "=r"(x1), "=r"(x2), "=r"(x3)
+               : "r"(from)
+               : "memory");
+}
 DEVICE void stmatrix_x4(u32 to, u32 r0, u32 r1, u32 r2, u32 r3) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(r0), "r"(r1), "r"(r2),
                "r"(r3)

@@ -250,6 +250,13 @@ _SUBJECTS |= {
     "sm120_prenorm": Subject(
         tf32_hc_prenorm_gemm(PrenormShape(64, 24, slots=2), arch=Arch.SM120), m=70, n=24, k=576, sms=4
     ),
+    # A through tensor memory: two CTAs a tile; and one CTA that walks five tiles, of two K blocks
+    "sm100_prenorm": Subject(
+        tf32_hc_prenorm_gemm(PrenormShape(128, 32, slots=4), arch=Arch.SM100), m=140, n=24, k=576, sms=4
+    ),
+    "sm100_prenorm_tiles": Subject(
+        tf32_hc_prenorm_gemm(PrenormShape(128, 16, slots=2), arch=Arch.SM100), m=520, n=16, k=128
+    ),
     # two CTAs share a tile: 26 K blocks, of which 16 and 10
     "sm120_split": Subject(
         dense_sm120.scaled_gemm_nt(_COARSE, _FINE, WarpShape(16, 16, warps=(1, 1), slots=3, k_bytes=64, splits=2)),

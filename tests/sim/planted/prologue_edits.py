@@ -7,7 +7,7 @@ from gemmgen.ir import Plan
 from .barrier_edits import PASSED
 from .edit import planted, waits, with_operand
 from .ptx_text import Statement, delete, find, insert, next_label, replace, replace_all, rewrite
-from .sm100_parts import ARRIVE, at, nearest_before
+from .sm100_parts import ARRIVE, COMMIT, WAIT, address_of, at, nearest_before
 
 # ------------------------------------------------------------------------------------------------ A in registers
 
@@ -139,3 +139,59 @@ def upper_elements_not_cleared(text: str, plan: Plan) -> str:
 def a_pair_of_b_from_other_rows(text: str, plan: Plan) -> str:
     pairs = find(text, "ld.shared.v2.f32")
     return with_operand(text, pairs[1:2], 1, pairs[0].operands[1])
+
+
+# ------------------------------------------------------------------------------------------------ sm100
+
+
+@planted("sm100_prenorm", says=r"TMEM columns|wide")
+def told_before_it_is_stored(text: str, plan: Plan) -> str:
+    """A's columns may still be on their way to tensor memory when the products are told."""
+    return delete(text, find(text, "tcgen05.wait::st")[:1])
+
+
+@planted("sm100_prenorm", says=r"TMEM columns|wide")
+def cast_over_what_is_multiplied(text: str, plan: Plan) -> str:
+    return replace_all(text, at(text, plan, WAIT, "wide", "empty"), lambda each: PASSED)
+
+
+@planted("sm100_prenorm", says=r"TMEM columns|wide")
+def products_of_what_is_not_cast(text: str, plan: Plan) -> str:
+    return replace_all(text, at(text, plan, WAIT, "wide", "full"), lambda each: PASSED)
+
+
+@planted("sm100_prenorm", says=r"wide\.")
+def commit_to_the_full_barrier(text: str, plan: Plan) -> str:
+    commit = at(text, plan, COMMIT, "wide", "empty")[0]
+    return with_operand(text, [address_of(text, commit, COMMIT)], 2, str(plan.ring("wide").full))
+
+
+@planted("sm100_prenorm", says=r"ab\.empty")
+def rows_never_given_back(text: str, plan: Plan) -> str:
+    return delete(text, at(text, plan, ARRIVE, "ab", "empty"))
+
+
+@planted("sm100_prenorm", says=r"ab\..*(ordinary loads|in flight)")
+def rows_given_back_without_a_fence(text: str, plan: Plan) -> str:
+    fence = nearest_before(text, "fence.proxy.async", at(text, plan, ARRIVE, "ab", "empty")[0].start)
+    return delete(text, [fence])
+
+
+@planted("sm100_prenorm", says="of sqr_sum differ")
+def one_of_four_sums_left_out(text: str, plan: Plan) -> str:
+    """The last addition before a row's sum is written."""
+    added = nearest_before(text, "add.f32", find(text, "st.global.f32")[0].start)
+    return with_operand(text, [added], 2, added.operands[1])
+
+
+@planted("sm100_prenorm_tiles", says=r"TMEM columns 16 to 19")
+def squares_over_those_of_the_tile_before(text: str, plan: Plan) -> str:
+    """The casting role does not wait until the slot of accumulators is empty."""
+    squares = find(text, "tcgen05.st.sync.aligned.32x32b.x4")[0].start
+    waits = [each for each in at(text, plan, WAIT, "acc", "empty") if each.start < squares]
+    return replace_all(text, waits[-1:], lambda each: PASSED)
+
+
+@planted("sm100_prenorm_tiles", says=r"acc\.|acc\[")
+def squares_never_told(text: str, plan: Plan) -> str:
+    return delete(text, at(text, plan, ARRIVE, "acc", "full"))
