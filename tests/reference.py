@@ -277,9 +277,9 @@ def _step(step: Step, x: torch.Tensor, operands: Mapping[str, torch.Tensor | flo
 
 
 def gate_and_up(x: torch.Tensor, step: Gate) -> tuple[torch.Tensor, torch.Tensor]:
-    """The columns of gate and those of up; interleaved, 8 of one lie beside 8 of the other."""
+    """The columns of gate and those of up: the first and the second half, or 8 of one beside 8 of the other."""
     column = torch.arange(x.shape[1])
-    is_up = column % 16 >= 8
+    is_up = 2 * column >= x.shape[1] if step.layout == "halves" else column % 16 >= 8
     return x[:, ~is_up], x[:, is_up]
 
 

@@ -85,6 +85,11 @@ def _broadcast(operand: Operand) -> Broadcast:
     return "scalar" if operand.is_scalar else BROADCASTS[operand.axes]
 
 
+def in_halves(spec: KernelSpec, operand: Operand) -> bool:
+    """Whether a factor, or its scales, has gate in one half of n and up in the other, which are copied in turn."""
+    return spec.gate is not None and spec.gate.layout == "halves" and "n" in operand.axes
+
+
 def store_map(spec: KernelSpec, store: StorePlan) -> TensorMapPlan:
     """How the copy engine writes a staged chunk of the output."""
     return TensorMapPlan(

@@ -44,7 +44,14 @@ def chain_view(plan: Plan) -> dict[str, Any]:
     paired = _paired(plan.epilogue[0 if at is None else at + 1 :])
     if at is None:
         return {"steps": views, "gate": None, "paired": paired}
-    return {"steps": views[at + 1 :], "gate": {**views[at], "before": views[:at]}, "paired": paired}
+    step = plan.epilogue[at].step
+    assert isinstance(step, Gate)
+    gate = {**views[at], "before": views[:at], "places": PLACES[step.layout]}
+    return {"steps": views[at + 1 :], "gate": gate, "paired": paired}
+
+
+PLACES = {"interleaved": ("n / 8 * 16 + n % 8", "gate_n + 8"), "halves": ("n < p.n / 2 ? n : p.n", "n + p.n / 2")}
+"""Which columns of the product the gate and the up of column n are; past the edge, none."""
 
 
 def _paired(steps: Sequence[StepPlan]) -> list[str]:

@@ -133,6 +133,13 @@ def _places(axis: str, warps: int) -> str:
     return f"gemmgen::ceil_div(p.{axis.lower()}, TILE_{axis} * CLUSTER_{axis}) * {share}"
 
 
+def gate_on_block(plan: Plan) -> str:
+    """The functor that joins pairs of columns of a block of accumulators."""
+    if not any(isinstance(entry.step, Reduce) for entry in plan.epilogue):
+        return "Gate{p}"
+    return f"Gate{{p, reductions, {'0' if isinstance(plan.mma, UmmaPlan) else '2 * i'}}}"
+
+
 def epilogue_on_block(plan: Plan) -> str:
     """The functor that a block of accumulators is stored with."""
     if not any(isinstance(entry.step, Reduce) for entry in plan.epilogue):

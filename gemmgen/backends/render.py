@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from gemmgen.backends.epilogue import chain_view, quantising_store
 from gemmgen.backends.names import C_TYPES, PAIR_TYPES, columns_of, place_name
 from gemmgen.backends.prologue_view import even_splits, prologue_view, slice_place
-from gemmgen.backends.reductions import epilogue_on_block, reductions_view
+from gemmgen.backends.reductions import epilogue_on_block, gate_on_block, reductions_view
 from gemmgen.backends.sm100_view import scales, sm100_view
 from gemmgen.backends.sm120_view import scale_words, sm120_view
 from gemmgen.ir import (
@@ -63,6 +63,7 @@ def _common(plan: Plan) -> dict[str, Any]:
         "places": {entry.name: [_place(plan, entry, part) for part in entry.parts] for entry in plan.rings},
         "reduced": reductions_view(plan),
         "epilogue_on_block": epilogue_on_block(plan),
+        "gate_on_block": gate_on_block(plan),
         **chain_view(plan),
         "pair_type": PAIR_TYPES[DType.F32 if plan.store.scales else plan.store.dtype],
         **prologue_view(plan),
@@ -130,7 +131,8 @@ def _place(plan: Plan, ring: RingPlan, part: Part) -> str:
     if ring.turns in ("store", "launch"):
         return f"constexpr u32 {name} = {part.offset};"
     if part.copy_by == "lanes":
-        return f"using {name} = gemmgen::Gather<{part.offset}, {part.count}, {part.step}, {part.per}>;"
+        halves = ", gemmgen::RowsInTurn" if part.halves else ""
+        return f"using {name} = gemmgen::Gather<{part.offset}, {part.count}, {part.step}, {part.per}{halves}>;"
     if part.copy_by == "words":
         if isinstance(plan.mma, MmaSyncPlan):
             return f"using {name} = {scale_words(plan.mma, part)};"
@@ -139,8 +141,9 @@ def _place(plan: Plan, ring: RingPlan, part: Part) -> str:
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
     element_bytes = part.atom_bytes // (entry.box[0] * entry.box[1] * part.shared)
     shape = [part.offset, part.atoms, entry.box[1] * part.shared, entry.box[0], element_bytes]
-    shape += [part.shared] if part.shared > 1 else []
-    return f"using {name} = gemmgen::Boxes<{', '.join(map(str, shape))}>;"
+    shape += [part.shared] if part.shared > 1 or part.halves else []
+    halves = ", gemmgen::RowsInTurn" if part.halves else ""
+    return f"using {name} = gemmgen::Boxes<{', '.join(map(str, shape))}{halves}>;"
 
 
 def _coordinate(axis: str, tile_k: int) -> str:

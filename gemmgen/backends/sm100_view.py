@@ -17,7 +17,8 @@ STORED_AT = {"m": "tile.m() + warp * 32, tile.n() + col", "n": "tile.m() + col, 
 def scales(mma: UmmaPlan, part: Part) -> str:
     """The type of an operand's scales in shared memory."""
     block = mma.sfa_block if part.operand == mma.sfa else mma.sfb_block
-    return f"gemmgen::Scales<{part.offset}, {part.count}, {part.words}, {block}>"
+    halves = ", gemmgen::WordsInTurn" if part.halves else ""
+    return f"gemmgen::Scales<{part.offset}, {part.count}, {part.words}, {block}{halves}>"
 
 
 def sm100_view(plan: Plan) -> dict[str, Any]:

@@ -18,7 +18,8 @@ def scale_words(mma: MmaSyncPlan, part: Part) -> str:
     """The type of an operand's words of scales."""
     block = mma.sfa_block if part.operand == mma.sfa else mma.sfb_block
     shape = (part.offset, part.count, part.words, block, part.per, "TILE_K", SCALES_PER_PRODUCT[mma.call])
-    return f"gemmgen::ScaleWords<{', '.join(map(str, shape))}>"
+    halves = ", gemmgen::WordsInTurn" if part.halves else ""
+    return f"gemmgen::ScaleWords<{', '.join(map(str, shape))}{halves}>"
 
 
 def sm120_view(plan: Plan) -> dict[str, Any]:

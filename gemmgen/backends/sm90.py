@@ -12,6 +12,7 @@ from gemmgen.backends.common import (
     SWIZZLE_BYTES,
     check_cluster,
     digest,
+    in_halves,
     majorness,
     params,
     quantising,
@@ -194,7 +195,7 @@ def _promoted(spec: KernelSpec, mma: MmaPlan, scales: BlockScale) -> MmaPlan:
             raise ValueError(f"scale operand {scale.name!r} has box {scale.box}; promotion needs k/{spec.tile.k}")
     if "m" not in sfa.box:
         raise ValueError(f"scale operand {sfa.name!r} has box {sfa.box}; A's scales need one per row: ('m', 'k/...')")
-    columns = _columns_per_scale(sfb)
+    columns = 1 if in_halves(spec, sfb) else _columns_per_scale(sfb)
     return mma.replace(sfa=sfa.name, sfb=sfb.name, sfb_per_column=columns == 1, sfb_columns=gcd(columns, spec.tile.n))
 
 
@@ -262,10 +263,9 @@ def _tile_part(spec: KernelSpec, operand: Operand) -> Part:
     shared = spec.cluster.m if "n" in operand.axes else spec.cluster.n
     if rows > 256:
         raise ValueError(f"operand {operand.name!r}: {rows} rows of a box, TMA copies at most 256; use a smaller tile")
-    if rows % (8 * shared):
-        raise ValueError(
-            f"operand {operand.name!r}: {rows} rows shared by {shared} CTAs must be a multiple of {8 * shared}"
-        )
+    unit = (GATED_COLUMNS if in_halves(spec, operand) else 8) * shared
+    if rows % unit:
+        raise ValueError(f"operand {operand.name!r}: {rows} rows shared by {shared} CTAs must be a multiple of {unit}")
     return Part(
         operand=operand.name,
         copy_by="tma",
@@ -273,6 +273,7 @@ def _tile_part(spec: KernelSpec, operand: Operand) -> Part:
         bytes=atoms * rows * SWIZZLE_BYTES,
         inner_axis=operand.inner,
         outer_axis=operand.outer,
+        halves=in_halves(spec, operand),
         atoms=atoms,
         atom_bytes=rows * SWIZZLE_BYTES,
         atom_elements=elements,
@@ -286,7 +287,7 @@ def _scale_part(spec: KernelSpec, mma: MmaPlan, operand: Operand) -> Part:
     inner_axis, per = split_axis(operand.inner)
     divisor = next(split_axis(entry)[1] for entry in operand.box if split_axis(entry)[0] == axis)
     tile = spec.tile.m if axis == "m" else spec.tile.n
-    if inner_axis == axis and per == 1:
+    if inner_axis == axis and per == 1 and not in_halves(spec, operand):
         count = align(tile, 4)
         return Part(
             operand=operand.name,
@@ -299,7 +300,7 @@ def _scale_part(spec: KernelSpec, mma: MmaPlan, operand: Operand) -> Part:
             atom_bytes=count * 4,
             atom_elements=count,
         )
-    step = 1 if divisor == 1 else gcd(divisor, tile)
+    step = 1 if divisor == 1 or in_halves(spec, operand) else gcd(divisor, tile)
     count = tile // step
     return Part(
         operand=operand.name,
@@ -308,6 +309,7 @@ def _scale_part(spec: KernelSpec, mma: MmaPlan, operand: Operand) -> Part:
         bytes=align(count * 4, 16),
         inner_axis=inner_axis,
         outer_axis=axis,
+        halves=in_halves(spec, operand),
         count=count,
         step=step,
         per=divisor,
@@ -370,6 +372,7 @@ def _load_map(spec: KernelSpec, part: Part) -> TensorMapPlan:
         operand=operand.name,
         dtype=operand.dtype,
         axes=(operand.inner, operand.outer),
+        halves=part.halves,
         box=(part.atom_elements, rows // part.shared),
         smem_swizzle=0 if operand.dtype == DType.F32 and not spec.prologue else 128,
         element="tf32" if operand.dtype == DType.F32 and spec.prologue else ELEMENTS[operand.dtype],

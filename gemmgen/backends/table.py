@@ -25,17 +25,21 @@ def _ring_lines(plan: Plan, ring: RingPlan) -> list[str]:
         if part.copy_by == "launch":
             text = "16 bytes: the CTA taken over"
         elif part.copy_by == "words":
-            text = f"{part.words} words of scales for {part.count} rows{_words_go(plan, part)}"
+            text = f"{part.words} words of scales for {part.count} rows{_words_go(plan, part)}{_halves(part)}"
         elif ring.turns == "store" or part.copy_by == "tma":
             entry = boxes[part.operand]
             times = f"{part.atoms} x " if part.atoms > 1 else ""
             swizzle = f", {entry.smem_swizzle} B smem_swizzle" if entry.smem_swizzle else ""
             shared = f", 1/{part.shared} multicast" if part.shared > 1 else ""
-            text = f"{times}box {entry.box[0]} x {entry.box[1]} {entry.dtype}{swizzle}{shared}"
+            text = f"{times}box {entry.box[0]} x {entry.box[1]} {entry.dtype}{swizzle}{shared}{_halves(part)}"
         else:
-            text = f"{part.count} scales by lanes, one per {part.step}"
+            text = f"{part.count} scales by lanes, one per {part.step}{_halves(part)}"
         lines.append(f"    {part.operand:<8} @{part.offset:<7} {text}")
     return lines
+
+
+def _halves(part: Part) -> str:
+    return ", 8 of each half of n in turn" if part.halves else ""
 
 
 def _words_go(plan: Plan, part: Part) -> str:

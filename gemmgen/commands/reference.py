@@ -93,7 +93,8 @@ def _after(step: Step, x: torch.Tensor, reads: list[torch.Tensor | float]) -> to
     if isinstance(step, Activation):
         return MEANINGS[step.function](x)
     if isinstance(step, Gate):
-        gate, up = x.unflatten(1, (-1, 2, GROUP)).unbind(2)
+        halves = x.unflatten(1, (2, -1, GROUP)) if step.layout == "halves" else x.unflatten(1, (-1, 2, GROUP))
+        gate, up = halves.unbind(1 if step.layout == "halves" else 2)
         named = dict(zip(step.reads, reads, strict=True))
         values = {"gate": gate.flatten(1), "up": up.flatten(1), **named}
         return torch.broadcast_to(torch.as_tensor(evaluate(step.tree, values, MEANINGS)), values["up"].shape)

@@ -21,6 +21,8 @@ class TensorMapPlan(Node):
     axes: tuple[str, ...]
     box: tuple[int, ...]
     smem_swizzle: Literal[0, 32, 64, 128]
+    halves: bool = False
+    """Whether n comes as two halves of which a box takes 8 elements each in turn; ``box`` counts both."""
     element: Literal["u8", "bf16", "f16", "f32", "tf32", "i32", "16u4_align16b"]
     """The copy engine's name for an element. Two packed 4-bit elements are copied as one ``u8``; ``tf32`` rounds."""
 
@@ -51,6 +53,8 @@ class Part(Node):
     """Problem elements one stored element stands for, along the axis that lanes walk."""
     words: int = 0
     """Words of block scales per row in a slot."""
+    halves: bool = False
+    """Whether n comes as two halves, of which 8 rows each lie here in turn."""
     column: int = 0
     """Where the scales lie in tensor memory."""
 

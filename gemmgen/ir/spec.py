@@ -256,8 +256,9 @@ def _gate_fits(spec: KernelSpec, gate: Gate, where: str, columns: str) -> None:
     body = spec.math.body
     if columns != "n":
         raise ValueError(f"{where}: a second gate; one a chain joins the columns of a product")
-    if before := [step.to for step in spec.epilogue[: spec.epilogue.index(gate)] if isinstance(step, Reduce)]:
-        raise ValueError(f"{where}: a gate behind a reduction to {before[0]!r}; reduce what the gate leaves")
+    before = spec.epilogue[: spec.epilogue.index(gate)]
+    if columned := [step.to for step in before if isinstance(step, Reduce) and step.along == "m"]:
+        raise ValueError(f"{where}: a gate behind a reduction along m to {columned[0]!r}; reduce what the gate leaves")
     if spec.tile.n % GATED_COLUMNS:
         raise ValueError(
             f"{where}: a gate takes {GATED_COLUMNS} columns at a time, half of them gate and half up, but tile.n is "
@@ -265,6 +266,12 @@ def _gate_fits(spec: KernelSpec, gate: Gate, where: str, columns: str) -> None:
         )
     if isinstance(body, Tcgen05 | MmaSync) and body.swap_ab:
         raise ValueError(f"{where}: a gate joins columns, which swap_ab puts on the product's rows; do not swap")
+    assert isinstance(body, Multiplier)
+    if gate.layout == "halves" and spec.operand(body.b).inner != "k":
+        raise ValueError(
+            f"{where}: operand {body.b!r} is n-contiguous; halves of n are brought together row by row, so make k "
+            "contiguous, or interleave its columns and set layout='interleaved'"
+        )
 
 
 def _step_operands_fit(spec: KernelSpec, step: Step, where: str, columns: str) -> None:

@@ -111,14 +111,15 @@ class Gate(_Link):
 
     ``Gate()`` is SwiGLU, ``silu(gate) * up``; ``Gate("gelu")`` names another function of the gate; ``Gate(lambda gate,
     up, limit: minimum(silu(gate), limit) * up)`` is the author's own, traced as :class:`Apply` traces, with operands
-    that meet what is left. ``layout`` says where pairs are: ``interleaved`` has 8 columns of gate, 8 of up, and so on.
+    that meet what is left. ``layout`` says where pairs are: ``interleaved`` has 8 columns of gate, 8 of up, and so on;
+    in ``halves`` the first half of n is gate and the other up, and B's rows are copied as if they were interleaved.
 
     Steps before it work on all n columns, operands of later ones have boxes of ``n/2``. n is a multiple of 16.
     """
 
     kind: Literal["gate"] = "gate"
     expression: str = "silu(gate) * up"
-    layout: Literal["interleaved"] = "interleaved"
+    layout: Literal["interleaved", "halves"] = "interleaved"
 
     def __init__(self, function: Callable[..., Any] | str | None = None, /, **fields: Any) -> None:
         if isinstance(function, str):

@@ -18,6 +18,8 @@ TENSOR_MAP_BYTES = 128
 LANES = 32
 LEAST_BLOCKS, MOST_SPLITS = 4, 32
 """K blocks that are worth a CTA of their own, and how many CTAs' sums the last one adds up in a short time."""
+GROUP = 8
+"""Neighbouring elements of either half of an axis that boxes take in turn."""
 SPREADING = "16u4_align16b"
 """Element of maps that give every 4-bit number a byte of its own on the way to shared memory."""
 SPREAD_ELEMENTS = 128
@@ -166,4 +168,16 @@ def tensor_map(operand: Operand, entry: TensorMapPlan, problem: Problem, output:
         pitch, address = 32, problem.tensors[output].address // 32 * 32
     if dims[1] == 1:
         pitch = -(-view.shape[operand.box.index(entry.axes[0])] * size // 16) * 16
-    return encode(entry.element, address, dims, (pitch,), entry.box, (1, 1), entry.smem_swizzle)
+    sides = list(zip(dims, (size, pitch), entry.box, strict=True))
+    if entry.halves and problem.sizes["k"] > 0:
+        sides = [part for side, axis in zip(sides, entry.axes, strict=True) for part in _in_turn(axis, *side)]
+    extents, strides, box = zip(*sides, strict=True)
+    return encode(entry.element, address, extents, strides[1:], box, (1,) * len(box), entry.smem_swizzle)
+
+
+def _in_turn(axis: str, count: int, stride: int, box: int) -> list[tuple[int, int, int]]:
+    """Extents, strides in bytes and boxes of a map along an axis: n has 8 elements, 2 halves, groups of both."""
+    if axis != "n":
+        return [(count, stride, box)]
+    groups, boxes = count // (2 * GROUP), box // (2 * GROUP)
+    return [(GROUP, stride, GROUP), (2, groups * GROUP * stride, 2), (groups, GROUP * stride, boxes)]

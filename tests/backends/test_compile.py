@@ -57,12 +57,14 @@ REDUCED = (
 )
 
 
-def gated(spec: KernelSpec) -> KernelSpec:
+def gated(spec: KernelSpec, layout: str = "halves") -> KernelSpec:
     """The kernel with GeGLU of bias and sums before its cast."""
     d = spec.output.replace(box=("m", "n/2"))
     bias = Operand(name="bias", dtype=DType.BF16, box=("n",))
     operands = (*(each for each in spec.operands if each.name != d.name), bias, d)
-    return spec.replace(operands=operands, epilogue=(Bias(vector="bias"), Gate("gelu_tanh"), *spec.epilogue))
+    return spec.replace(
+        operands=operands, epilogue=(Bias(vector="bias"), Gate("gelu_tanh", layout=layout), *spec.epilogue)
+    )
 
 
 VARIANTS: dict[str, Callable[[], KernelSpec]] = {
@@ -99,7 +101,8 @@ VARIANTS: dict[str, Callable[[], KernelSpec]] = {
             *BF16.epilogue,
         ),
     ),
-    "a gate on sm90's widest tile": lambda: gated(catalog.bf16_gemm("nt", catalog.Shape(128, 256))),
+    "a gate on sm90's widest tile": lambda: gated(catalog.bf16_gemm("nt", catalog.Shape(128, 256)), "interleaved"),
+    "a gate on sm90's pair of CTAs": lambda: gated(catalog.bf16_gemm("nt", catalog.Shape(128, 256, cluster=(2, 1)))),
     "a gate on sm100's widest tile": lambda: gated(dense_sm100.bf16_gemm("nt", dense_sm100.PairShape(256, ctas=2))),
     "a gate on sm120's widest tile": lambda: gated(
         dense_sm120.bf16_gemm("nt", dense_sm120.WarpShape(128, 256, k_bytes=64))

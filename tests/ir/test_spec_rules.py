@@ -251,9 +251,9 @@ RULES: dict[str, tuple[dict[str, Any], str]] = {
     "an output too wide for a gate": ({"epilogue": (Gate(), CAST, STORE)}, "store to 'd' needs box ('m', 'n/2')"),
     "an output too narrow": ({"operands": operands(d={"box": ("m", "n/2")})}, "store to 'd' needs box ('m', 'n')"),
     "two gates": (gated(after=(Gate(),)), "epilogue[1]: a second gate; one a chain joins the columns of a product"),
-    "a gate behind a reduction": (
-        gated(Operand(name="sums", dtype=DType.F32, box=("m",)), before=(SUMS,)),
-        "epilogue[1]: a gate behind a reduction to 'sums'; reduce what the gate leaves",
+    "a gate behind sums of columns": (
+        gated(Operand(name="sums", dtype=DType.F32, box=("n",)), before=(SUMS.replace(along="m"),)),
+        "epilogue[1]: a gate behind a reduction along m to 'sums'; reduce what the gate leaves",
     ),
     "a gate after a cast": ({"epilogue": (CAST, Gate(), STORE)}, "epilogue[1]: gate comes after a cast"),
     "a tile with gate and no up": (
@@ -346,6 +346,13 @@ def test_a_gate_joins_no_rows(swapped: KernelSpec) -> None:
     operands_ = tuple(each.replace(box=("m", "n/2")) if each.name == "d" else each for each in swapped.operands)
     with pytest.raises(ValidationError, match="a gate joins columns, which swap_ab puts on the product's rows; do not"):
         swapped.replace(operands=operands_, epilogue=(Gate(), *swapped.epilogue))
+
+
+def test_halves_are_rows_of_a_factor_along_k() -> None:
+    spec = catalog.bf16_gemm("nn", catalog.Shape(64, 32, groups=1))
+    operands_ = tuple(each.replace(box=("m", "n/2")) if each.name == "d" else each for each in spec.operands)
+    with pytest.raises(ValidationError, match="operand 'b' is n-contiguous; halves of n are brought together row by"):
+        spec.replace(operands=operands_, epilogue=(Gate(layout="halves"), *spec.epilogue))
 
 
 def test_axes_split_into_name_and_divisor() -> None:

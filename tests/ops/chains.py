@@ -87,10 +87,10 @@ def apply(index: int, expression: str, *alongs: str) -> Link:
     return Link(Apply(expression=text), operands)
 
 
-def gate(index: int, expression: str, *alongs: str) -> Link:
+def gate(index: int, expression: str, *alongs: str, layout: str = "interleaved") -> Link:
     """Likewise; boxes are those of what the gate leaves."""
     text, operands = _named(index, expression, alongs)
-    return Link(Gate(expression=text), operands)
+    return Link(Gate(expression=text, layout=layout), operands)
 
 
 def _named(index: int, expression: str, alongs: tuple[str, ...]) -> tuple[str, tuple[Operand, ...]]:
@@ -184,7 +184,7 @@ def run_and_check(
 class Room:
     """An output amid memory full of NaN, a vector as one row: rows above and below, columns beside, gaps of heads."""
 
-    def __init__(self, operand: Operand, sizes: dict[str, int], device: str) -> None:
+    def __init__(self, operand: Operand, sizes: dict[str, int], device: str = "cpu") -> None:
         shape = expected_shape(operand, sizes)
         rows, columns = [1, 1, *shape][-2:]
         pitch = -(-columns // 16) * 16 + 16

@@ -45,8 +45,8 @@ def links(index: int) -> st.SearchStrategy[chains.Link]:
 
 
 CHAINS = st.integers(1, 6).flatmap(lambda count: st.tuples(*map(links, range(count))))
-GATED = st.none() | st.tuples(st.integers(0, 6), st.sampled_from(GATES))
-"""No gate, or where in the chain it stands, and its function."""
+GATED = st.none() | st.tuples(st.integers(0, 6), st.sampled_from(GATES), st.sampled_from(["interleaved", "halves"]))
+"""No gate, or where in the chain it stands, its function, and where its columns are."""
 HEADS = st.none() | st.sampled_from([(64, 16, 64), (64, 48, 0), (0, 16, 128)]).map(
     lambda splits: HeadSplit(left=splits[0], mid=splits[1], right=splits[2])
 )
@@ -68,7 +68,7 @@ FIXED = settings(deadline=None, derandomize=True, phases=[Phase.generate], suppr
 def check_chain(
     arch: str,
     chain: tuple[chains.Link, ...],
-    gated: tuple[int, tuple[str, tuple[str, ...]]] | None,
+    gated: tuple[int, tuple[str, tuple[str, ...]], str] | None,
     output: DType,
     heads: HeadSplit | None,
     m: int,
@@ -79,9 +79,9 @@ def check_chain(
     """Run a case and hold everything it writes against the reference."""
     links = list(chain)
     if gated is not None:
-        at, (text, alongs) = gated
-        first = next((index for index, link in enumerate(links) if isinstance(link.step, Reduce)), at)
-        links.insert(min(at, first), chains.gate(len(links), text, *alongs))
+        at, (text, alongs), layout = gated
+        sums = [each for each, link in enumerate(links) if isinstance(link.step, Reduce) and link.step.along == "m"]
+        links.insert(min(at, *sums, 6), chains.gate(len(links), text, *alongs, layout=layout))
     spec = chains.chained(arch, output, links)
     columns = 16 * n
     if heads is not None:

@@ -1,14 +1,14 @@
 // How an operand lies in a ring's slots, and how a producer fills one: boxes by TMA, or single scales by a warp's lanes.
 #pragma once
+#include "gemmgen/in_turn.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/special.cuh"
-#include "ptx/tma.cuh"
 
 namespace gemmgen {
 
 // BOXES boxes of ROWS x ELEMENTS, side by side along the contiguous axis. Slot 0 lies OFFSET bytes into dynamic shared
 // memory. With SHARED CTAs this one fetches ROWS / SHARED rows of each box and sends them to every CTA of the cluster.
-template <u32 OFFSET, u32 BOXES, u32 ROWS, u32 ELEMENTS, u32 ELEMENT_BYTES, u32 SHARED = 1>
+template <u32 OFFSET, u32 BOXES, u32 ROWS, u32 ELEMENTS, u32 ELEMENT_BYTES, u32 SHARED = 1, class From = Whole>
 struct Boxes {
   static constexpr u32 BOX_BYTES = ROWS * ELEMENTS * ELEMENT_BYTES;
   static constexpr u32 SLOT_BYTES = (BOXES * BOX_BYTES + 127) / 128 * 128;
@@ -26,11 +26,11 @@ struct Boxes {
       const u32 x = inner + box * ELEMENTS;
       const u32 y = outer + rank * (ROWS / SHARED);
       if constexpr (CTAS == 2)
-        ptx::tma_load_2d_pair(to, map, x, y, full);
+        From::load_pair(to, map, x, y, full);
       else if constexpr (SHARED == 1)
-        ptx::tma_load_2d(to, map, x, y, full);
+        From::load(to, map, x, y, full);
       else
-        ptx::tma_load_2d_multicast(to, map, x, y, full, u16((1 << SHARED) - 1));
+        From::load_multicast(to, map, x, y, full, u16((1 << SHARED) - 1));
     }
   }
 
@@ -38,12 +38,12 @@ struct Boxes {
   DEVICE static void load_own(u32 slot, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
 #pragma unroll
     for (u32 box = 0; box < BOXES; ++box)
-      ptx::tma_load_2d_own(address(slot) + box * BOX_BYTES, map, inner + box * ELEMENTS, outer, full);
+      From::load_own(address(slot) + box * BOX_BYTES, map, inner + box * ELEMENTS, outer, full);
   }
 };
 
 // COUNT fp32 scales, one every STEP rows (or columns) of the tile, each standing for PER of them.
-template <u32 OFFSET, u32 COUNT, u32 STEP, u32 PER>
+template <u32 OFFSET, u32 COUNT, u32 STEP, u32 PER, class From = Whole>
 struct Gather {
   static constexpr u32 SLOT_BYTES = (COUNT * 4 + 15) / 16 * 16;
 
@@ -54,7 +54,7 @@ struct Gather {
   DEVICE static void load(u32 slot, const float* from, u64 stride, u32 first, u32 extent) {
     const u32 last = (extent - 1) / PER;
     for (u32 i = ptx::lane_index(); i < COUNT; i += 32) {
-      const u32 index = (first + i * STEP) / PER;
+      const u32 index = From::place(first + i * STEP, extent) / PER;
       ptx::cp_async_4(address(slot) + 4 * i, from + (index < last ? index : last) * stride);
     }
   }

@@ -1,9 +1,9 @@
 // Block scales as operands of mma.sync: words of four scale bytes, from shared memory to registers, and bytes picked.
 #pragma once
+#include "gemmgen/in_turn.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/mma_scaled.cuh"
 #include "ptx/special.cuh"
-#include "ptx/tma.cuh"
 
 namespace gemmgen {
 
@@ -16,7 +16,7 @@ DEVICE u32 scale_col() { return ptx::lane_index() / 4; }
 //
 // Bytes of a word past the end of k may hold anything, NaN too, and a product reaches there: whatever is picked for it
 // is a scale that belongs to k, or 0.
-template <u32 OFFSET, u32 ROWS, u32 WORDS, u32 BLOCK, u32 PER, u32 TILE_K, u32 SCALES>
+template <u32 OFFSET, u32 ROWS, u32 WORDS, u32 BLOCK, u32 PER, u32 TILE_K, u32 SCALES, class From = Whole>
 struct ScaleWords {
   static constexpr u32 BYTES = WORDS * ROWS * 4;
   static constexpr u32 SLOT_BYTES = (BYTES + 127) / 128 * 128;
@@ -28,7 +28,7 @@ struct ScaleWords {
 
   // With K block kb, the first of those that a word serves.
   DEVICE static void load(u32 slot, const ptx::TensorMap& map, u32 row, u32 kb, u32 full) {
-    ptx::tma_load_2d_own(address(slot), map, row, kb / PER * WORDS, full);
+    From::load_own(address(slot), map, row, kb / PER * WORDS, full);
   }
 
   // Words of COUNT rows STRIDE apart from `row` on, as K block kb of k elements needs them.

@@ -1,12 +1,12 @@
 // Block scales on their way to tensor memory: words of four scale bytes come by TMA, one word a row, are transposed in
 // place to the 32 rows of 16 bytes that the copy to tensor memory wants, and land in four columns per 128 rows.
 #pragma once
+#include "gemmgen/in_turn.cuh"
 #include "gemmgen/umma_operand.cuh"
 #include "ptx/control.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/special.cuh"
 #include "ptx/tcgen05.cuh"
-#include "ptx/tma.cuh"
 
 namespace gemmgen {
 
@@ -14,7 +14,7 @@ namespace gemmgen {
 DEVICE constexpr u32 scale_ids(u32 a, u32 b) { return a << 29 | b << 4; }
 
 // WORDS words for each of ROWS rows, a byte for every BLOCK of k. Slot 0 lies OFFSET bytes into dynamic shared memory.
-template <u32 OFFSET, u32 ROWS, u32 WORDS, u32 BLOCK>
+template <u32 OFFSET, u32 ROWS, u32 WORDS, u32 BLOCK, class From = Whole>
 struct Scales {
   static constexpr u32 GROUPS = (ROWS + 127) / 128;
   static constexpr u32 GROUP_BYTES = 512;
@@ -25,7 +25,7 @@ struct Scales {
 
   DEVICE static void load(u32 slot, const ptx::TensorMap& map, u32 row, u32 word, u32 full) {
 #pragma unroll
-    for (u32 w = 0; w < WORDS; ++w) ptx::tma_load_2d(address(slot) + w * GROUPS * GROUP_BYTES, map, row, word + w, full);
+    for (u32 w = 0; w < WORDS; ++w) From::load(address(slot) + w * GROUPS * GROUP_BYTES, map, row, word + w, full);
   }
 
   // Bytes of a word that belong to the `rest` elements of k from its first one on. The others may hold anything, NaN

@@ -43,6 +43,41 @@ DEVICE void tma_load_2d_multicast(u32 to, const TensorMap& map, u32 inner, u32 o
       : "memory");
 }
 
+// cp.async.bulk.tensor.4d, global to shared, PTX 8.0, sm_90
+DEVICE void tma_load_4d(u32 to, const TensorMap& map, u32 c0, u32 c1, u32 c2, u32 c3, u32 bar) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(
+          to),
+      "l"(reinterpret_cast<u64>(&map)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(bar)
+      : "memory");
+}
+
+// The same for a CTA that is in no cluster, PTX 8.6, sm_90.
+DEVICE void tma_load_4d_own(u32 to, const TensorMap& map, u32 c0, u32 c1, u32 c2, u32 c3, u32 bar) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
+      "l"(reinterpret_cast<u64>(&map)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(bar)
+      : "memory");
+}
+
+// cp.async.bulk.tensor.4d of a CTA pair, PTX 8.6, sm_100a
+DEVICE void tma_load_4d_pair(u32 to, const TensorMap& map, u32 c0, u32 c1, u32 c2, u32 c3, u32 bar) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
+      "l"(reinterpret_cast<u64>(&map)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(bar)
+      : "memory");
+}
+
+// cp.async.bulk.tensor.4d with multicast, PTX 8.0, sm_90
+DEVICE void tma_load_4d_multicast(u32 to, const TensorMap& map, u32 c0, u32 c1, u32 c2, u32 c3, u32 bar, u16 ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to),
+      "l"(reinterpret_cast<u64>(&map)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(bar), "h"(ctas)
+      : "memory");
+}
+
 // cp.async.bulk.tensor.2d, shared to global, PTX 8.0, sm_90
 DEVICE void tma_store_2d(const TensorMap& map, u32 inner, u32 outer, u32 from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(

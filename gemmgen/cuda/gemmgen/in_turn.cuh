@@ -1,0 +1,52 @@
+// What a box of an operand is of: the matrix as it lies, or the two halves of an axis in turn, 8 elements of each.
+#pragma once
+#include "ptx/tma.cuh"
+
+namespace gemmgen {
+
+// As it lies. Boxes start at (`inner`, `outer`), counted along the contiguous and the strided axis.
+struct Whole {
+  DEVICE static void load(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
+    ptx::tma_load_2d(to, map, inner, outer, full);
+  }
+  DEVICE static void load_own(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
+    ptx::tma_load_2d_own(to, map, inner, outer, full);
+  }
+  DEVICE static void load_pair(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
+    ptx::tma_load_2d_pair(to, map, inner, outer, full);
+  }
+  DEVICE static void load_multicast(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, u16 ctas) {
+    ptx::tma_load_2d_multicast(to, map, inner, outer, full, ctas);
+  }
+  // Where element `at` of the operand in shared memory lies in one of `extent`.
+  DEVICE static u32 place(u32 at, u32 extent) { return at; }
+};
+
+// Halves of the strided axis: maps have dimensions of 8 rows, 2 halves and groups of both. `outer` is a multiple of 16.
+struct RowsInTurn {
+  DEVICE static void load(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
+    ptx::tma_load_4d(to, map, inner, 0, 0, outer / 16, full);
+  }
+  DEVICE static void load_own(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
+    ptx::tma_load_4d_own(to, map, inner, 0, 0, outer / 16, full);
+  }
+  DEVICE static void load_pair(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
+    ptx::tma_load_4d_pair(to, map, inner, 0, 0, outer / 16, full);
+  }
+  DEVICE static void load_multicast(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, u16 ctas) {
+    ptx::tma_load_4d_multicast(to, map, inner, 0, 0, outer / 16, full, ctas);
+  }
+  DEVICE static u32 place(u32 at, u32 extent) { return at / 16 * 8 + at % 8 + at / 8 % 2 * (extent / 2); }
+};
+
+// Halves of the contiguous axis.
+struct WordsInTurn {
+  DEVICE static void load(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
+    ptx::tma_load_4d(to, map, 0, 0, inner / 16, outer, full);
+  }
+  DEVICE static void load_own(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
+    ptx::tma_load_4d_own(to, map, 0, 0, inner / 16, outer, full);
+  }
+};
+
+}  // namespace gemmgen
