@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from typing import Any
 
 from gemmgen.backends.names import PAIR_TYPES
@@ -41,7 +40,7 @@ def chain_view(plan: Plan) -> dict[str, Any]:
         {"index": index, **step_view(entry, cols)}
         for index, (entry, cols) in enumerate(zip(plan.epilogue, columns, strict=True))
     ]
-    paired = _paired(plan.epilogue[0 if at is None else at + 1 :])
+    paired = _paired(plan, 0 if at is None else at + 1)
     if at is None:
         return {"steps": views, "gate": None, "paired": paired}
     step = plan.epilogue[at].step
@@ -54,20 +53,26 @@ PLACES = {"interleaved": ("n / 8 * 16 + n % 8", "gate_n + 8"), "halves": ("n < p
 """Which columns of the product the gate and the up of column n are; past the edge, none."""
 
 
-def _paired(steps: Sequence[StepPlan]) -> list[str]:
-    """What must hold for operands to be read two columns at a time; nothing if no step reads a vector along n.
+def _paired(plan: Plan, first: int) -> dict[str, Any]:
+    """How steps from the first on read operands two columns at a time; nothing if no step reads a vector along n.
 
     Matrices alone are not worth a second form of the chain: their reads cost what they move.
     """
+    steps = plan.epilogue[first:]
     reads = {name: along for entry in steps for name, along in zip(entry.step.reads, entry.along, strict=True)}
-    if "n" not in reads.values():
-        return []
-    strides = {"n": "", "matrix": ", p.{0}_stride"}
-    return [
-        f"gemmgen::is_paired(p.{name}{strides[along].format(name)})"
-        for name, along in reads.items()
-        if along in strides
-    ]
+    vectors = [name for name, along in reads.items() if along == "n"]
+    if not vectors:
+        return {}
+    matrices = [name for name, along in reads.items() if along == "matrix"]
+    checks = [f"gemmgen::is_paired(p.{name})" for name in vectors]
+    checks += [f"gemmgen::is_paired(p.{name}, p.{name}_stride)" for name in matrices]
+    half = 2 if first else 1
+    return {
+        "checks": checks,
+        "vectors": vectors,
+        "width": f"TILE_N / {half}" if first else "TILE_N",
+        "columns": f"p.n / {half}" if first else "p.n",
+    }
 
 
 def step_view(plan: StepPlan, columns: str) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 #pragma once
 #include "gemmgen/math.cuh"
 #include "ptx/convert.cuh"
+#include "ptx/memory.cuh"
+#include "ptx/special.cuh"
 
 namespace gemmgen {
 
@@ -62,13 +64,13 @@ DEVICE float2 cast<float2>(float2 x) {
   return x;
 }
 
-// An even column whose neighbour is inside the matrix, where both are read at once. Signed, so that what is added to it
-// becomes part of the load instruction.
+// An even column whose neighbour is inside the matrix, where both are read at once. As wide as addresses, so that what is
+// added to it becomes part of the load instruction.
 struct Inside {
-  int n;
+  u64 n;
   DEVICE operator u32() const { return u32(n); }
 };
-DEVICE Inside operator+(Inside x, u32 y) { return {x.n + int(y)}; }
+DEVICE Inside operator+(Inside x, u32 y) { return {x.n + y}; }
 
 // Epilogues that read vectors along n have two forms of each operand's read: one that checks bounds element by element,
 // and, for columns that are all inside, one for pairs.
@@ -79,7 +81,7 @@ constexpr bool READS_PAIRS = requires(const F& epilogue) { epilogue.paired(); };
 template <class F, class Body>
 DEVICE void at_column(const F& epilogue, u32 n, u32 count, u32 cols, const Body& body) {
   if constexpr (READS_PAIRS<F>)
-    if (n + count <= cols && epilogue.paired()) return body(Inside{int(n)});
+    if (n + count <= cols && epilogue.paired()) return body(Inside{n});
   body(n);
 }
 
@@ -118,6 +120,13 @@ DEVICE float2 load_pair(const T* from) {
 template <class T>
 DEVICE bool is_paired(const T* from, u64 stride = 0) {
   return reinterpret_cast<u64>(from) % (2 * sizeof(T)) == 0 && stride % 2 == 0;
+}
+
+// Brings COUNT elements from n of a vector along n nearer, a line of 128 bytes a lane; for when it is read soon.
+template <u32 COUNT, class T>
+DEVICE void ahead(const T* from, u32 n, u32 end) {
+  const u32 at = n + ptx::lane_index() * (128 / sizeof(T));
+  if (at < n + COUNT && at < end) ptx::prefetch(from + at);
 }
 
 // Elements n and n + 1 of a vector along n.

@@ -84,7 +84,7 @@ DEVICE void values_of_fragments(float2 (&x)[GROUPS], const float* acc, u32 row, 
   at_column(epilogue, n, 8 * GROUPS, cols, [&](auto first) {
 #pragma unroll
     for (u32 j = 0; j < GROUPS; ++j)
-      x[j] = finished(epilogue, make_float2(acc[4 * j], acc[4 * j + 1]), row, first + (8 * j + fragment_col()), h, pair + j);
+      x[j] = finished(epilogue, make_float2(acc[4 * j], acc[4 * j + 1]), row, first + 8 * j + fragment_col(), h, pair + j);
   });
   if (n + 8 * GROUPS <= cols) return;
 #pragma unroll

@@ -42,22 +42,39 @@ class StagedStore {
 
  private:
   static constexpr u32 BUFFER = 16 * ROW_BYTES;
+  using Pair = typename PairOf<T>::type;
   const ptx::TensorMap& map_;
   u32 buffers_;
   u32 slot_ = 0;
 
-  // `pair` counts the thread's pairs of columns before these.
-  template <class F, class N>
-  DEVICE void fill(u32 to, const float* acc, u32 m, N n, u32 pair, const F& epilogue) {
+  // Waits until the next buffer is free and gives its address.
+  DEVICE u32 begin() const {
+    const u32 to = buffers_ + slot_ * BUFFER;
+    if (ptx::lane_index() == 0) ptx::bulk_wait_read<SLOTS - 1>();
+    ptx::sync_warp();
+    return to;
+  }
+
+  DEVICE void end(u32 to, u32 m, u32 n) {
+    ptx::fence_proxy_async();
+    ptx::sync_warp();
+    if (ptx::lane_index() == 0) {
+      ptx::tma_store_2d(map_, Columns::column(n), m, to);
+      ptx::bulk_commit();
+    }
+    slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
+  }
+
+  // What the epilogue makes of the thread's pairs in columns from n. `pair` counts those before them.
+  template <u32 GROUPS, class F, class N>
+  DEVICE static void finish_pairs(Pair (&x)[GROUPS][2], const float* acc, u32 m, N n, u32 pair, const F& epilogue) {
     const u32 row = ptx::lane_index() / 4;
-    typename PairOf<T>::type x[COLS / 8][2];
 #pragma unroll
-    for (u32 j = 0; j < COLS / 8; ++j)
+    for (u32 j = 0; j < GROUPS; ++j)
 #pragma unroll
       for (u32 h = 0; h < 2; ++h)
         x[j][h] = finished(epilogue, make_float2(acc[4 * j + 2 * h], acc[4 * j + 2 * h + 1]), m + row + 8 * h,
                            n + 8 * j + fragment_col(), h, pair + j);
-    write(to, x);
   }
 
   DEVICE static void write(u32 to, const float2 (&x)[COLS / 8][2]) {
@@ -70,8 +87,8 @@ class StagedStore {
   }
 
   // Pairs of 8-bit numbers, or of 16-bit ones, which stmatrix takes as they lie.
-  template <class Pair>
-  DEVICE static void write(u32 to, const Pair (&x)[COLS / 8][2]) {
+  template <class Two>
+  DEVICE static void write(u32 to, const Two (&x)[COLS / 8][2]) {
     const u32 row = ptx::lane_index() % 16, right = ptx::lane_index() / 16;
     if constexpr (sizeof(T) == 1) {
 #pragma unroll
@@ -95,24 +112,34 @@ class StagedStore {
   DEVICE StagedStore(const ptx::TensorMap& map, u32 buffers, u32 warp)
       : map_(map), buffers_(ptx::smem_base() + buffers + warp * SLOTS * BUFFER) {}
 
-  // The warp's 16 rows from row m, columns from n.
+  // The warp's 16 rows from row m, columns from n. What lies beside columns is read for all of them at once, so that a
+  // warp waits for memory once and not for every buffer.
   template <u32 REGS, class F>
   DEVICE void block(const float (&acc)[REGS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
+    if constexpr (READS_PAIRS<F>) {
+      if (m >= rows || n >= cols) return;
+      Pair x[REGS / 4][2];
+      at_column(epilogue, n, 2 * REGS, cols, [&](auto first) { finish_pairs(x, acc, m, first, 0, epilogue); });
 #pragma unroll
-    for (u32 col = 0; col < 2 * REGS; col += COLS) {
-      if (m >= rows || n + col >= cols) return;
-      const u32 to = buffers_ + slot_ * BUFFER;
-      if (ptx::lane_index() == 0) ptx::bulk_wait_read<SLOTS - 1>();
-      ptx::sync_warp();
-      at_column(epilogue, n + col, COLS, cols,
-                [&](auto first) { fill(to, acc + col / 2, m, first, col / 8, epilogue); });
-      ptx::fence_proxy_async();
-      ptx::sync_warp();
-      if (ptx::lane_index() == 0) {
-        ptx::tma_store_2d(map_, Columns::column(n + col), m, to);
-        ptx::bulk_commit();
+      for (u32 col = 0; col < 2 * REGS; col += COLS) {
+        if (n + col >= cols) return;
+        const u32 to = begin();
+        Pair y[COLS / 8][2];
+#pragma unroll
+        for (u32 i = 0; i < COLS / 4; ++i) y[i / 2][i % 2] = x[col / 8 + i / 2][i % 2];
+        write(to, y);
+        end(to, m, n + col);
       }
-      slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
+    } else {
+#pragma unroll
+      for (u32 col = 0; col < 2 * REGS; col += COLS) {
+        if (m >= rows || n + col >= cols) return;
+        const u32 to = begin();
+        Pair x[COLS / 8][2];
+        finish_pairs(x, acc + col / 2, m, n + col, col / 8, epilogue);
+        write(to, x);
+        end(to, m, n + col);
+      }
     }
   }
 

@@ -4,6 +4,11 @@
 
 namespace ptx {
 
+// prefetch.global.L1: the line at an address, which may be gone again when it is read.
+DEVICE void prefetch(const void* from) {
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(__cvta_generic_to_global(from)));
+}
+
 // ld.shared.f32
 DEVICE float load_shared(u32 from) {
   float x;
