@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from gemmgen import catalog
-from gemmgen.backends import lower
+from gemmgen.backends import emit, lower
 from gemmgen.catalog import PrenormShape, tf32_hc_prenorm_gemm
 from gemmgen.ir import Arch, Cluster, DType, KernelSpec, Operand, Reduce, Ring, SplitK, Store
 from gemmgen.runtime.arguments import grid_size, with_splits, workspace_bytes
+from gemmgen.runtime.nvrtc import compile_cubin
 
 WHOLE = tf32_hc_prenorm_gemm(PrenormShape(64, 24))
 WARPS = tf32_hc_prenorm_gemm(PrenormShape(64, 24), arch=Arch.SM120)
@@ -149,3 +150,21 @@ def test_a_row_of_a_lies_in_tensor_memory_and_its_squares_behind_the_sums() -> N
     assert rings == {"ab": (9, 0, 1, 5), "acc": (2, 64, 5, 4), "wide": (4, 64, 4, 1)}
     assert plan.mma.instruction == "tcgen05_mma_cta1_tf32_m128n32k8_f32_f32" and plan.sums == 36
     assert {each.operand: each.element for each in plan.tensor_maps} == {"a": "bf16", "b": "tf32"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sm90_tf32_hc_prenorm_gemm_64x32_x2",
+        "sm90_tf32_hc_prenorm_gemm_64x32_k128_whole",
+        "sm90_tf32_hc_prenorm_gemm_slices_128x32_x2",
+        "sm100_tf32_hc_prenorm_gemm_128x64",
+        "sm100_tf32_hc_prenorm_gemm_128x128",
+    ],
+)
+def test_registers_suffice_and_products_are_not_serialised(name: str) -> None:
+    """With too few registers for fragments in flight, ptxas makes every wgmma wait and says so in its log."""
+    spec = catalog.specs()[name]
+    compiled = compile_cubin(emit(spec), spec.arch, name)
+    assert compiled.resources[name].spill_store_bytes == 0 and compiled.resources[name].stack_bytes == 0
+    assert "serialized" not in compiled.log

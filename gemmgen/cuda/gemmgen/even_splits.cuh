@@ -9,29 +9,36 @@ namespace gemmgen {
 template <u32 TILE_M, u32 TILE_N, u32 GROUP>
 class EvenSplits {
   Raster<TILE_M, TILE_N, GROUP, 1, 1> raster_;
-  u32 splits_, index_;
+  u32 splits_, index_, tile_, split_;
+
+  DEVICE void place() {
+    tile_ = index_ / splits_;
+    split_ = index_ - tile_ * splits_;
+    if (valid()) raster_.place(tile_);
+  }
 
  public:
-  DEVICE EvenSplits(u32 m, u32 n, u32 splits) : raster_(m, n), splits_(splits), index_(ptx::cta_index()) {
-    if (valid()) raster_.place(tile());
-  }
-  DEVICE bool valid() const { return tile() < raster_.units(); }
+  DEVICE EvenSplits(u32 m, u32 n, u32 splits) : raster_(m, n), splits_(splits), index_(ptx::cta_index()) { place(); }
+  DEVICE bool valid() const { return tile_ < raster_.units(); }
   DEVICE void advance() {
     index_ += ptx::cta_count();
-    if (valid()) raster_.place(tile());
+    place();
   }
   DEVICE u32 m() const { return raster_.m(); }
   DEVICE u32 n() const { return raster_.n(); }
-  DEVICE u32 tile() const { return index_ / splits_; }
-  DEVICE u32 split() const { return index_ % splits_; }
+  DEVICE u32 tile() const { return tile_; }
+  DEVICE u32 split() const { return split_; }
   DEVICE u32 splits() const { return splits_; }
 
   // The K blocks of this split: what is left over goes one each to the first ones, and some may have none.
   DEVICE u32 first(u32 k_blocks) const {
-    const u32 more = k_blocks % splits_;
-    return k_blocks / splits_ * split() + (split() < more ? split() : more);
+    const u32 share = k_blocks / splits_, more = k_blocks - share * splits_;
+    return share * split_ + (split_ < more ? split_ : more);
   }
-  DEVICE u32 last(u32 k_blocks) const { return first(k_blocks) + k_blocks / splits_ + (split() < k_blocks % splits_); }
+  DEVICE u32 last(u32 k_blocks) const {
+    const u32 share = k_blocks / splits_;
+    return first(k_blocks) + share + (split_ < k_blocks - share * splits_);
+  }
 };
 
 // Registers of several arrays one behind the other, and back.

@@ -21,9 +21,10 @@ class Raster {
 
   // Moves to this CTA's tile of the index'th unit.
   DEVICE void place(u32 index) {
-    if constexpr (GROUP == 1 && CLUSTER == 1) {  // one division
-      m_ = index / cols_ * TILE_M;
-      n_ = index % cols_ * TILE_N;
+    if constexpr (GROUP == 1 && CLUSTER == 1) {  // divisions are slow, and the first copies wait for them
+      const u32 row = cols_ == 1 ? index : index / cols_;
+      m_ = row * TILE_M;
+      n_ = (index - row * cols_) * TILE_N;
       return;
     }
     const u32 group = index / (GROUP * cols_);
