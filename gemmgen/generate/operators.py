@@ -55,6 +55,8 @@ _OUTPUT = {
 _FINISH = {
     "bias": "bf16 or fp32 [N], added to every row in fp32.",
     "activation": "relu, squared_relu, gelu, gelu_tanh or silu, of the sum with c and bias, in fp32 before rounding.",
+    "gate": "interleaved or halves: b's rows are gate and up, 8 of each in turn or all of gate first; d [M, N/2] is "
+    "activation(gate) * up, silu if none is named; bias is added before, c is refused.",
 }
 
 

@@ -38,6 +38,7 @@ def fp8_gemm_nt(
     out_dtype: torch.dtype | None = None,
     bias: torch.Tensor | None = None,
     activation: str | None = None,
+    gate: str | None = None,
 ) -> torch.Tensor:
     """``d[m, n] = (a * sfa) . (b * sfb)^T (+ c)`` for e4m3 ``a`` [m, k] and ``b`` [n, k], summed in fp32.
 
@@ -53,12 +54,14 @@ def fp8_gemm_nt(
     out_dtype: type of an allocated d; c's or bf16 by default.
     bias: bf16 or fp32 [n], added to every row in fp32.
     activation: relu, squared_relu, gelu, gelu_tanh or silu, of the sum with c and bias, in fp32 before rounding.
+    gate: "interleaved" or "halves": b's rows are those of gate and up, 8 of each in turn or all of gate first; d is
+        [m, n/2], activation(gate) * up, with silu if no activation is named. bias [n] is added before; c is refused.
     """
     (a_data, sfa), (b_data, sfb) = pair("a", a), pair("b", b)
-    if bias is not None or activation is not None:
+    if bias is not None or activation is not None or gate is not None:
         check_compiled_dims(compiled_dims)
         recipes = {"recipe": recipe, "recipe_a": recipe_a, "recipe_b": recipe_b}
-        return finished("fp8_gemm_nt", a, b, d, c, out_dtype, bias, activation, **recipes)
+        return finished("fp8_gemm_nt", a, b, d, c, out_dtype, bias, activation, gate, **recipes)
     stated = recipe is not None or recipe_a is not None or recipe_b is not None
     if stated and not scales_blocks(a_data):
         check_tensors(b=b_data, sfb=sfb)
@@ -150,6 +153,7 @@ def bf16_gemm_nt(
     out_dtype: torch.dtype | None = None,
     bias: torch.Tensor | None = None,
     activation: str | None = None,
+    gate: str | None = None,
 ) -> torch.Tensor:
     """``d[m, n] = a . b^T (+ c)`` for bf16 ``a`` [m, k] and ``b`` [n, k], summed in fp32.
 
@@ -160,10 +164,12 @@ def bf16_gemm_nt(
     out_dtype: type of an allocated d; c's or bf16 by default.
     bias: bf16 or fp32 [n], added to every row in fp32.
     activation: relu, squared_relu, gelu, gelu_tanh or silu, of the sum with c and bias, in fp32 before rounding.
+    gate: "interleaved" or "halves": b's rows are those of gate and up, 8 of each in turn or all of gate first; d is
+        [m, n/2], activation(gate) * up, with silu if no activation is named. bias [n] is added before; c is refused.
     """
     check_compiled_dims(compiled_dims)
-    if bias is not None or activation is not None:
-        return finished("bf16_gemm_nt", a, b, d, c, out_dtype, bias, activation)
+    if bias is not None or activation is not None or gate is not None:
+        return finished("bf16_gemm_nt", a, b, d, c, out_dtype, bias, activation, gate)
     if d is not None and out_dtype is None:
         slots = (a, b, d) if c is None else (a, b, c, d)
         if library.is_plain(slots) and relaunch(dense.PREPARED, slots):

@@ -1,4 +1,4 @@
-"""``bias`` and ``activation`` of the plain products: the epilogue that they ask for, behind the product they belong to.
+"""``bias``, ``activation`` and ``gate`` of the plain products: the epilogue they ask for, behind their product.
 
 Knows arguments and epilogues; the chain is one that anybody could pass to ``fuse``.
 """
@@ -10,12 +10,13 @@ from typing import Any, get_args
 
 import torch
 
-from gemmgen.ir import Activation, Bias, Cast, DType, Epilogue, Operand, Residual, Step, Store
+from gemmgen.ir import Activation, Bias, Cast, DType, Epilogue, Gate, Operand, Residual, Step, Store
 from gemmgen.ops import tail
 from gemmgen.ops.call_arguments import output_dtype
 from gemmgen.ops.fused_op import MADE, fuse
 
 ACTIVATIONS: tuple[str, ...] = get_args(Activation.model_fields["function"].annotation)
+GATES: tuple[str, ...] = get_args(Gate.model_fields["layout"].annotation)
 
 
 def finished(
@@ -27,17 +28,24 @@ def finished(
     out_dtype: torch.dtype | None,
     bias: torch.Tensor | None,
     activation: str | None,
+    gate: str | None,
     **recipes: Any,
 ) -> torch.Tensor:
-    """``d = activation(a . b^T (+ c) (+ bias))``, one launch."""
+    """``d = activation(a . b^T (+ c) (+ bias))``, or ``activation(gate) * up`` of its columns, in one launch."""
     if activation is not None and activation not in ACTIVATIONS:
         raise ValueError(
             f"activation: {activation!r} is unknown; use one of {', '.join(ACTIVATIONS)}, or gemmgen.fuse with Apply"
         )
+    if gate is not None and gate not in GATES:
+        raise ValueError(f"gate: {gate!r} is no order of gate and up in b's rows; use one of {', '.join(GATES)}")
+    if gate is not None and c is not None:
+        raise ValueError(
+            "c: comes with gate, where it could be added before or after; leave it out, or say where with gemmgen.fuse"
+        )
     if bias is not None and not isinstance(bias, torch.Tensor):
         raise TypeError(f"bias: is a {type(bias).__name__}; must be a torch.Tensor")
     dtype = output_dtype(d, c, out_dtype)
-    name = _name(operator, dtype, c is not None, None if bias is None else bias.dtype, activation)
+    name = _name(operator, dtype, c is not None, None if bias is None else bias.dtype, activation, gate)
     given = {"c": c, "bias": bias, "d": d}
     tensors = {name: tensor for name, tensor in given.items() if tensor is not None}
     result = MADE[name](a, b, **tensors, **recipes)
@@ -53,15 +61,19 @@ _name = torch.compiler.assume_constant_result(_name)  # compilers do not look in
 
 
 @cache
-def _fused(operator: str, d: torch.dtype, residual: bool, bias: torch.dtype | None, activation: str | None) -> str:
+def _fused(
+    operator: str, d: torch.dtype, residual: bool, bias: torch.dtype | None, activation: str | None, gate: str | None
+) -> str:
     if bias is not None and bias not in tail.OUTPUTS:
         raise TypeError(f"bias: dtype is {bias}; must be one of {', '.join(map(str, tail.OUTPUTS))}")
     kind = None if bias is None else tail.OUTPUTS[bias]
-    return fuse(operator, _epilogue(tail.output_dtype(d), residual, kind, activation)).name
+    return fuse(operator, _epilogue(tail.output_dtype(d), residual, kind, activation, gate)).name
 
 
-def _epilogue(d: DType, residual: bool, bias: DType | None, activation: str | None) -> Epilogue:
-    operands, steps = [Operand(name="d", dtype=d, box=("m", "n"))], list[Step]()
+def _epilogue(
+    d: DType, residual: bool, bias: DType | None, activation: str | None, gate: str | None = None
+) -> Epilogue:
+    operands, steps = [Operand(name="d", dtype=d, box=("m", "n/2" if gate else "n"))], list[Step]()
     name = [str(d)]
     if residual:
         operands.insert(0, Operand(name="c", dtype=d, box=("m", "n")))
@@ -71,7 +83,10 @@ def _epilogue(d: DType, residual: bool, bias: DType | None, activation: str | No
         operands.insert(0, Operand(name="bias", dtype=bias, box=("n",)))
         steps.append(Bias(vector="bias"))
         name.append(f"bias_{bias}")
-    if activation is not None:
+    if gate is not None:
+        steps.append(Gate(activation or "silu", layout=gate))
+        name += [activation or "silu", gate]
+    elif activation is not None:
         steps.append(Activation(function=activation))  # type: ignore[arg-type]
         name.append(activation)
     if d != DType.F32:

@@ -20,6 +20,7 @@ def bf16_gemm_nt(
     out_dtype: torch.dtype | None = None,
     bias: torch.Tensor | None = None,
     activation: str | None = None,
+    gate: str | None = None,
 ) -> torch.Tensor:
     """d[M, N] = a @ b^T (+ c) for bf16 a [M, K] and b [N, K], summed in fp32.
 
@@ -32,6 +33,8 @@ def bf16_gemm_nt(
         out_dtype: type of a d that is allocated: c's when there is a c, else bf16.
         bias: bf16 or fp32 [N], added to every row in fp32.
         activation: relu, squared_relu, gelu, gelu_tanh or silu, of the sum with c and bias, in fp32 before rounding.
+        gate: interleaved or halves: b's rows are gate and up, 8 of each in turn or all of gate first; d [M, N/2] is
+            activation(gate) * up, silu if none is named; bias is added before, c is refused.
 
     M, N and K may be any size: M or N of 0 launches nothing, K of 0 gives c or zeros.
     CUDA tensors run on their GPU, CPU tensors on the simulator inside
@@ -48,4 +51,4 @@ def bf16_gemm_nt(
     Source: 92 kernels in this package as kernels/sm100/sm100_bf16_gemm_nt_*.cu, kernels/sm120/sm120_bf16_gemm_nt_*.cu,
         kernels/sm90/sm90_bf16_gemm_nt_*.cu, each beside its spec (.json).
     """
-    return ops.bf16_gemm_nt(a, b, d, c, compiled_dims, out_dtype=out_dtype, bias=bias, activation=activation)
+    return ops.bf16_gemm_nt(a, b, d, c, compiled_dims, out_dtype=out_dtype, bias=bias, activation=activation, gate=gate)

@@ -24,6 +24,7 @@ def fp8_gemm_nt(
     out_dtype: torch.dtype | None = None,
     bias: torch.Tensor | None = None,
     activation: str | None = None,
+    gate: str | None = None,
 ) -> torch.Tensor:
     """d[M, N] = (a * sfa) @ (b * sfb)^T (+ c) in e4m3, summed in fp32 with a scale every 128 (or 32) of K.
 
@@ -42,6 +43,8 @@ def fp8_gemm_nt(
         out_dtype: type of a d that is allocated: c's when there is a c, else bf16.
         bias: bf16 or fp32 [N], added to every row in fp32.
         activation: relu, squared_relu, gelu, gelu_tanh or silu, of the sum with c and bias, in fp32 before rounding.
+        gate: interleaved or halves: b's rows are gate and up, 8 of each in turn or all of gate first; d [M, N/2] is
+            activation(gate) * up, silu if none is named; bias is added before, c is refused.
 
     M, N and K may be any size: M or N of 0 launches nothing, K of 0 gives c or zeros.
     CUDA tensors run on their GPU, CPU tensors on the simulator inside
@@ -71,4 +74,5 @@ def fp8_gemm_nt(
         out_dtype=out_dtype,
         bias=bias,
         activation=activation,
+        gate=gate,
     )

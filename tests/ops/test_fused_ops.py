@@ -114,6 +114,19 @@ def test_bias_and_activation(operator: str, arch: str) -> None:
     torch.testing.assert_close(in_place.double(), torch.relu(sums + c.double()), **close)
 
 
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("gate", ["interleaved", "halves"])
+def test_gate_of_the_plain_products(gate: str, arch: str) -> None:
+    a, b = A.bfloat16(), torch.randn(160, K).bfloat16()
+    bias = torch.randn(160)
+    with gemmgen.simulate(arch, sms=2):
+        d = ops.bf16_gemm_nt(a, b, bias=bias, activation="gelu", gate=gate)
+    sums = a.double() @ b.double().T + bias.double()
+    left, up = sums.chunk(2, 1) if gate == "halves" else sums.unflatten(1, (-1, 2, 8)).unbind(2)
+    wanted = torch.nn.functional.gelu(left) * up
+    torch.testing.assert_close(d.double(), wanted.reshape(M, 80), rtol=2**-8, atol=1e-5)
+
+
 def gated_epilogue() -> Epilogue:
     """Two inputs, a host number, and two outputs: codes and their scales."""
     operands = (
@@ -172,6 +185,8 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
         "gate: missing",
     ),
     (lambda: ops.bf16_gemm_nt(A.bfloat16(), B.bfloat16(), activation="mish"), ValueError, "activation: 'mish'"),
+    (lambda: ops.bf16_gemm_nt(A.bfloat16(), B.bfloat16(), gate="thirds"), ValueError, "gate: 'thirds' is no order"),
+    (lambda: ops.bf16_gemm_nt(A.bfloat16(), B.bfloat16(), c=A, gate="halves"), ValueError, "c: comes with gate"),
     (lambda: ops.bf16_gemm_nt(A.bfloat16(), B.bfloat16(), bias=torch.ones(7)), ValueError, "bias: n is 7, but n of b"),
     (lambda: ops.bf16_gemm_nt(A.bfloat16(), B.bfloat16(), bias=B[:, 0].half()), TypeError, "bias: dtype is torch.flo"),
     (

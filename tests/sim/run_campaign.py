@@ -91,8 +91,8 @@ class Record:
 
 
 def _judged(spec: AnySpec) -> bool:
-    """Whether a run's case knows all its outputs; those of a prologue have tests of their own."""
-    return isinstance(spec, LayoutSpec) or not spec.prologue
+    """Whether a run's case knows all its outputs; quantised ones and those of a prologue have tests of their own."""
+    return isinstance(spec, LayoutSpec) or (not spec.prologue and len(spec.outputs) == 1)
 
 
 def _arguments() -> argparse.Namespace:
