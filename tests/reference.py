@@ -25,6 +25,7 @@ from gemmgen.ir import (
     Reduce,
     Residual,
     Scale,
+    SoftCap,
     Step,
     Store,
     Wgmma,
@@ -265,6 +266,8 @@ def _step(step: Step, x: torch.Tensor, operands: Mapping[str, torch.Tensor | flo
         return x + (1.0 if step.beta is None else operands[step.beta]) * operands[step.matrix]
     if isinstance(step, Activation):
         return FUNCTIONS[step.function](x)
+    if isinstance(step, SoftCap):
+        return step.cap * torch.tanh(x / step.cap)
     if isinstance(step, Apply):
         result = evaluate_expression(step.tree, {"acc": x, **operands}, FUNCTIONS)
         return result + torch.zeros_like(x)  # an expression may not read acc at all

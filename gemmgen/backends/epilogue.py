@@ -21,6 +21,7 @@ from gemmgen.ir import (
     Reduce,
     Residual,
     Scale,
+    SoftCap,
     StepPlan,
     Store,
 )
@@ -87,6 +88,8 @@ def step_view(plan: StepPlan, columns: str) -> dict[str, Any]:
         view["note"] = f" {step.beta} * {step.matrix}" if step.beta else f" {step.matrix}"
     elif isinstance(step, Activation):
         view.update(function=step.function, note=f" {step.function}")
+    elif isinstance(step, SoftCap):
+        view.update(cap=f"{step.cap!r}f", note=f" {step.cap}")
     elif isinstance(step, Apply | Gate):
         values = PAIR if isinstance(step, Gate) else (ACCUMULATOR,)
         arguments = ", ".join(f"float {name}" for name in (*values, *step.operands))

@@ -27,6 +27,7 @@ from gemmgen.ir import (
     Reduce,
     Residual,
     Scale,
+    SoftCap,
     Step,
     SumOfSquares,
     Wgmma,
@@ -92,6 +93,8 @@ def _after(step: Step, x: torch.Tensor, reads: list[torch.Tensor | float]) -> to
         return x + reads[0] * (reads[1] if len(reads) > 1 else 1.0)
     if isinstance(step, Activation):
         return MEANINGS[step.function](x)
+    if isinstance(step, SoftCap):
+        return step.cap * torch.tanh(x / step.cap)
     if isinstance(step, Gate):
         halves = x.unflatten(1, (2, -1, GROUP)) if step.layout == "halves" else x.unflatten(1, (-1, 2, GROUP))
         gate, up = halves.unbind(1 if step.layout == "halves" else 2)

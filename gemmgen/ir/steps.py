@@ -77,6 +77,13 @@ class Activation(_Link):
     function: Literal["relu", "squared_relu", "gelu", "gelu_tanh", "silu"]
 
 
+class SoftCap(_Link):
+    """Bend values so that none is larger than ``cap`` in magnitude: ``cap * tanh(x / cap)``, as logits are capped."""
+
+    kind: Literal["soft_cap"] = "soft_cap"
+    cap: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
 class Apply(_Link):
     """The author's own function of the accumulator and operands, element by element in fp32.
 
@@ -277,7 +284,7 @@ class SumOfSquares(_Link):
 
 
 Step = Annotated[
-    Scale | Bias | Residual | Activation | Apply | Gate | Keep | Reduce | Cast | Quantise | Store,
+    Scale | Bias | Residual | Activation | SoftCap | Apply | Gate | Keep | Reduce | Cast | Quantise | Store,
     Field(discriminator="kind"),
 ]
 PrologueStep = Annotated[SumOfSquares | Cast, Field(discriminator="kind")]

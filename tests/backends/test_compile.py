@@ -14,7 +14,21 @@ import pytest
 from gemmgen import catalog
 from gemmgen.backends import emit, lower
 from gemmgen.catalog import dense_sm100, dense_sm120
-from gemmgen.ir import Activation, Apply, Bias, DType, Gate, Keep, KernelSpec, OneTile, Operand, Reduce, Residual, Scale
+from gemmgen.ir import (
+    Activation,
+    Apply,
+    Bias,
+    DType,
+    Gate,
+    Keep,
+    KernelSpec,
+    OneTile,
+    Operand,
+    Reduce,
+    Residual,
+    Scale,
+    SoftCap,
+)
 from gemmgen.runtime.nvrtc import compile_cubin
 
 NAMES = (
@@ -84,6 +98,7 @@ VARIANTS: dict[str, Callable[[], KernelSpec]] = {
             Residual(matrix="c", beta="beta"),
             Keep(to="pre"),
             Activation(function="gelu_tanh"),
+            SoftCap(cap=30.0),
             Scale(by="gate"),
             Apply(expression="silu(acc) * gain"),
             *BF16.epilogue,

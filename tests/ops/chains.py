@@ -26,6 +26,7 @@ from gemmgen.ir import (
     Reduce,
     Residual,
     Scale,
+    SoftCap,
     Step,
     split_axis,
 )
@@ -75,6 +76,10 @@ def residual(index: int, dtype: DType = DType.BF16, beta: bool = False) -> Link:
 
 def activation(function: str) -> Link:
     return Link(Activation(function=function))
+
+
+def soft_cap(cap: float) -> Link:
+    return Link(SoftCap(cap=cap))
 
 
 def keep(index: int, dtype: DType = DType.BF16) -> Link:

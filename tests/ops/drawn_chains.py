@@ -38,6 +38,7 @@ def links(index: int) -> st.SearchStrategy[chains.Link]:
         st.builds(chains.bias, st.just(index), ALONG, DTYPES),
         st.builds(chains.residual, st.just(index), DTYPES, st.booleans()),
         st.builds(chains.activation, st.sampled_from(["relu", "squared_relu", "gelu", "gelu_tanh", "silu"])),
+        st.builds(chains.soft_cap, st.sampled_from([0.5, 3.0, 30.0])),
         st.builds(chains.keep, st.just(index), OUTPUTS),
         st.builds(chains.reduction, st.just(index), FUNCTIONS, st.sampled_from(["n", "m", "mn"])),
         st.sampled_from(EXPRESSIONS).map(lambda pair: chains.apply(index, pair[0], *pair[1])),
