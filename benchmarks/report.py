@@ -143,9 +143,89 @@ def unquantised(rows: list[Row]) -> str:
     return f"{max(many):.2e}; {max(few):.2e} where the output has fewer than 64 elements"
 
 
+def over(row: Row, name: str, base: str) -> str:
+    return f"{row[f'{name}_us'] / row[f'{base}_us']:.3f}"
+
+
+def fused() -> list[str]:
+    result = load("fused_h100.json")
+    rows = result["rows"]
+    sides = {
+        "mxfp8": "MXFP8 out",
+        "fp8": "FP8 1x128 out",
+        "bias": "bias",
+        "bias_relu": "bias, relu",
+        "bias_silu": "bias, silu",
+        "bias_gelu": "bias, gelu (erf)",
+    }
+    lines = [
+        "## Epilogues behind `fp8_gemm_nt`",
+        "",
+        f"Measured on {environment(result)}, by `benchmarks/fused.py`.",
+        "First the time of the product into bf16 (w), then times with an epilogue over it. Last, the product and an",
+        "MXFP8 quantiser in torch, one `torch.compile` graph, over `fp8_gemm_nt_mxfp8out`: called from Python ten",
+        "times in a row, and replayed as CUDA graphs, without a flush. There",
+        f"geometric means are {geomean(row['chain_compiled_us'] / row['chain_us'] for row in rows):.2f} and "
+        f"{geomean(row['graph_compiled_us'] / row['graph_us'] for row in rows):.2f}; of MXFP8 out over bf16, "
+        f"{geomean(row['mxfp8_us'] / row['bf16_us'] for row in rows):.3f}.",
+        "",
+        "The warps that multiply also run the epilogue, and the tensor core waits for it. So what a step costs is its",
+        "instructions, 128 elements a thread, against the K blocks of a tile: most at k = 1536. silu takes three",
+        "special functions for two elements, of which an SM does 16 a cycle; gelu with erf two for one and a",
+        "polynomial.",
+        "",
+        f"| m | n | k | bf16 us | {' | '.join(sides.values())} | compiled, called | compiled, replayed |",
+        "|--:|--:|--:|--:|" + "--:|" * (len(sides) + 2),
+    ]
+    for row in rows:
+        cells = [over(row, name, "bf16") for name in sides]
+        cells += [f"{row[f'{kind}_compiled_us'] / row[f'{kind}_us']:.2f}" for kind in ("chain", "graph")]
+        lines.append(f"| {row['m']} | {row['n']} | {row['k']} | {row['bf16_us']:.1f} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def reductions() -> list[str]:
+    result = load("reductions_h100.json")
+    lines = [
+        "## Reductions in the epilogue",
+        "",
+        f"Measured on {environment(result)}, by `benchmarks/reductions.py`, behind",
+        "`bf16_gemm_nt`: times over that of the product alone, the memset of the counters included. Sums of columns",
+        "end with one warp adding up a strip of partial sums for each row of tiles, which shows where rows are many.",
+        "",
+        "| m | n | k | plain us | sums of squares of rows | amax of all | sums of columns |",
+        "|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for row in result["rows"]:
+        cells = [over(row, name, "plain") for name in ("rows", "whole", "columns")]
+        lines.append(f"| {row['m']} | {row['n']} | {row['k']} | {row['plain_us']:.1f} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def prenorm() -> list[str]:
+    result = load("prenorm_h100.json")
+    lines = [
+        "## `tf32_hc_prenorm_gemm`",
+        "",
+        f"Measured on {environment(result)}, by `benchmarks/prenorm.py`.",
+        "torch: an fp32 product with tf32 allowed and squares summed, of an A that is fp32 already. DeepGEMM was not",
+        "in this run; its times are those measured earlier on the same kind of card, in the same way. Ratios are our",
+        "time over theirs.",
+        "",
+        "| m | n | k | num_splits | us | GB/s | / DeepGEMM | / torch |",
+        "|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for row in result["rows"]:
+        lines.append(
+            f"| {row['m']} | {row['n']} | {row['k']} | {row['splits']} | {row['us']:.1f} | {row['gb_s']:.0f} | "
+            f"{row['us'] / row['deepgemm_us']:.3f} | {row['us'] / row['torch_us']:.3f} |"
+        )
+    return [*lines, ""]
+
+
 def text() -> str:
     head = ["# Measured", "", "Written by `benchmarks/report.py` from `benchmarks/results/`.", ""]
-    return "\n".join([*head, *dense(), *accuracy()]).rstrip() + "\n"
+    return "\n".join([*head, *dense(), *fused(), *prenorm(), *reductions(), *accuracy()]).rstrip() + "\n"
 
 
 def main() -> None:
