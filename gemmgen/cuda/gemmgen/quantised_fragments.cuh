@@ -33,9 +33,9 @@ DEVICE float largest_of_quad(const float (&x)[4]) {
 // The largest magnitude that a lane has of a block: WIDTH pairs.
 template <u32 WIDTH>
 DEVICE float largest(const float2* x) {
-  float amax = 0.0f;
+  float amax = ptx::larger_magnitude(x[0].x, x[0].y);
 #pragma unroll
-  for (u32 j = 0; j < WIDTH; ++j) amax = ptx::larger_magnitude(ptx::larger_magnitude(amax, x[j].x), x[j].y);
+  for (u32 j = 1; j < WIDTH; ++j) amax = ptx::larger_magnitude(ptx::larger_magnitude(amax, x[j].x), x[j].y);
   return amax;
 }
 
