@@ -10,7 +10,15 @@ from gemmgen.catalog.dense_sm100 import Factor, PairShape
 from gemmgen.catalog.dense_sm100 import bf16_gemm as bf16_gemm_sm100
 from gemmgen.catalog.dense_sm120 import WarpShape
 from gemmgen.catalog.dense_sm120 import bf16_gemm as bf16_gemm_sm120
-from gemmgen.catalog.fused import FUSED, fp8_output, fused_operator, fused_specs, head_split_output, mxfp8_output
+from gemmgen.catalog.fused import (
+    FUSED,
+    behind,
+    fp8_output,
+    fused_operator,
+    fused_specs,
+    head_split_output,
+    mxfp8_output,
+)
 from gemmgen.catalog.layout import layouts, pack_bytes, pack_ue8m0, to_k_major, to_m_major
 from gemmgen.catalog.prenorm import (
     PRENORM_COLUMNS,
@@ -121,6 +129,7 @@ __all__ = [
     "Shape",
     "WarpShape",
     "all_specs",
+    "behind",
     "bf16_gemm",
     "bf16_gemm_sm100",
     "bf16_gemm_sm120",

@@ -85,6 +85,8 @@ class _Family(Generic[_S]):
     shapes: tuple[_S, ...]
     choose: Callable[[tuple[_S, ...]], _S]
     make: Callable[[_S], KernelSpec]
+    fused: tuple[_S, ...] = ()
+    """The tiles as they are with another epilogue, where that differs."""
     others: tuple[_S, ...] = ()
     """Tiles for epilogues that fit none of those."""
 
@@ -92,7 +94,7 @@ class _Family(Generic[_S]):
         """The kernel of the tile that the rule picks, with another epilogue if there is one."""
         if epilogue is None:
             return self.make(self.choose(self.shapes))
-        shapes = self._admitting(self.shapes, epilogue) or self._admitting(self.others, epilogue)
+        shapes = self._admitting(self.fused or self.shapes, epilogue) or self._admitting(self.others, epilogue)
         if not shapes:
             first = _refusal(self.make(self.shapes[0]), epilogue)
             raise ValueError(f"epilogue {epilogue.name!r} fits no tile of this operator: {first}")
@@ -132,10 +134,12 @@ def _family_sm90(
 ) -> _Family[Shape]:
     if operator == "fp8_gemm_nt":
         choices = (d, residual, sfa_major, sfb_columns, direct_store)
+        shapes = catalog.fp8_shapes(*choices)
         return _Family(
-            catalog.fp8_shapes(*choices),
+            shapes,
             lambda shapes: choose(shapes, m, n, k, sms, promoted=True),
             lambda shape: _fp8(shape, *choices),
+            tuple(map(catalog.behind, shapes)),
         )
     layout = operator.removeprefix("bf16_gemm_")
     return _Family(
@@ -192,14 +196,14 @@ def _family_sm120(
             catalog.scaled_shapes_sm120(turned, d, residual, direct_store),
             lambda shapes: choice_sm120.choose(shapes, m, n, k // per_byte, sms, word),
             lambda shape: _scaled_sm120(turned, shape, d, residual, direct_store),
-            catalog.WIDE_WARPS_SM120,
+            others=catalog.WIDE_WARPS_SM120,
         )
     layout = operator.removeprefix("bf16_gemm_")
     return _Family(
         catalog.bf16_shapes_sm120(layout, d, residual, direct_store),
         lambda shapes: choice_sm120.choose(shapes, m, n, 2 * k, sms),
         lambda shape: _bf16_sm120(layout, shape, d, residual, direct_store),
-        catalog.WIDE_WARPS_SM120,
+        others=catalog.WIDE_WARPS_SM120,
     )
 
 
