@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-DEMO := sm90_fp8_gemm_nt_bf16_128x128 sm100_fp8_gemm_nt_e4m3x128_e4m3x128_bf16_256x128
+DEMO := sm90_fp8_gemm_nt_bf16_128x128 sm100_fp8_gemm_nt_e4m3x128_e4m3x128_bf16_256x128 sm120_fp8_gemm_nt_e4m3x128_e4m3x128_bf16_128x128_k64
 
 .PHONY: demo test check generate clean
 .DEFAULT_GOAL := test
