@@ -3,6 +3,7 @@
 A tile costs, per K block, the slowest of three: its products on the tensor core plus what the math warps do between
 products; its bytes through L2; and the latency of one turn of the ring. Add an epilogue, multiply by the number of
 waves, and never go below the time device memory needs. The cheapest shape wins; among equals the one listed first.
+``cost`` keeps these as named terms that add up, which is what ``gemmgen explain`` prints.
 The constants were fitted to an H100's times for 42 problems (docs/performance.md) and are in cycles and bytes.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gemmgen.catalog import Shape
+from gemmgen.ops.cost import Cost, beside_memory, in_waves
 
 PRODUCT_ROWS = 32
 """Rows x columns of the tile over this are the cycles a tensor core needs for 128 bytes of K."""
@@ -34,26 +36,32 @@ OVERLAP = 0.1
 """Share of the smaller of compute and memory time that is not hidden by the larger."""
 
 
-def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -> float:
-    """Cycles the problem takes with this tile. ``k_bytes`` is k times the bytes of an element of A."""
-    cluster = shape.cluster[0] * shape.cluster[1]
+def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -> Cost:
+    """Cycles the problem takes with this tile, by term. ``k_bytes`` is k times the bytes of an element of A."""
+    ctas = shape.cluster[0] * shape.cluster[1]
     units = -(-m // (shape.m * shape.cluster[0])) * -(-n // (shape.n * shape.cluster[1]))
-    tiles = units * cluster
-    waves = -(-units // max(1, sms * shape.ctas_per_sm // cluster))
-    products = shape.m * shape.n / PRODUCT_ROWS + BETWEEN_PRODUCTS[promoted]
-    crowding = 1.0 if tiles * 4 >= 3 * sms else 0.8
-    copies = (shape.m + shape.n) * 128 / L2_BYTES * crowding
-    if shape.ctas_per_sm > 1:
-        copies *= HALF_RING
-    block = max(products, copies, TURN[promoted])
-    if shape.ctas_per_sm > 1 and tiles > sms:
-        block *= SHARED_SM
-    compute = waves * (-(-k_bytes // 128) * block + EPILOGUE + shape.m * shape.n / 16)
-    compute += SOLE_START if shape.ctas_per_sm == 1 else 0
+    at_once = max(1, sms * shape.ctas_per_sm // ctas)
+    name, block = _block(shape, units * ctas, sms, promoted)
+    tile = {name: -(-k_bytes // 128) * block, "epilogue": EPILOGUE + shape.m * shape.n / 16}
+    compute = in_waves(tile, units / at_once, -(-units // at_once))
+    start = {"start": SOLE_START if shape.ctas_per_sm == 1 else 0}
     memory = ((m + n) * k_bytes + 2 * m * n) / DEVICE_BYTES
-    return max(compute, memory) + OVERLAP * min(compute, memory)
+    return Cost(beside_memory({**compute, **start}, memory, OVERLAP))
+
+
+def _block(shape: Shape, tiles: int, sms: int, promoted: bool) -> tuple[str, float]:
+    """What bounds a K block of 128 bytes, and its cycles, in a problem of so many tiles."""
+    crowding = 1.0 if tiles * 4 >= 3 * sms else 0.8
+    shared = shape.ctas_per_sm > 1
+    bounds = {
+        "products": shape.m * shape.n / PRODUCT_ROWS + BETWEEN_PRODUCTS[promoted],
+        "copies": (shape.m + shape.n) * 128 / L2_BYTES * crowding * (HALF_RING if shared else 1),
+        "ring turn": TURN[promoted],
+    }
+    name = max(bounds, key=lambda each: bounds[each])
+    return name, bounds[name] * (SHARED_SM if shared and tiles > sms else 1)
 
 
 def choose(shapes: Sequence[Shape], m: int, n: int, k_bytes: int, sms: int, promoted: bool = False) -> Shape:
     """The shape with the smallest cost."""
-    return min(shapes, key=lambda shape: cost(shape, m, n, k_bytes, sms, promoted))
+    return min(shapes, key=lambda shape: cost(shape, m, n, k_bytes, sms, promoted).key)

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gemmgen.catalog import PairShape
+from gemmgen.ops.cost import Cost, in_waves
 
 ROWS = 64
 """Columns that loading a tile's 128 rows is worth, which is done however narrow it is."""
@@ -29,21 +30,22 @@ COLUMNS_FOR_TWO = {False: 256, True: 224}
 """The widest tile of which two accumulators fit, without and with block scales beside them."""
 
 
-def cost(shape: PairShape, m: int, n: int, k_bytes: int, sms: int, scaled: bool) -> tuple[float, bool, int]:
-    """What a problem costs with this tile, less is better; the further items decide among equals."""
+def cost(shape: PairShape, m: int, n: int, k_bytes: int, sms: int, scaled: bool) -> Cost:
+    """What a problem costs with this tile, in columns of a K block; pairs and width decide among equals."""
     (rows, columns), cluster = shape.tile, shape.cluster
     tiles = -(-m // (rows * cluster.m)) * -(-n // (columns * cluster.n))
-    waves = -(-tiles // max(1, sms // shape.ctas))
+    at_once = max(1, sms // shape.ctas)
+    waves, blocks = -(-tiles // at_once), -(-k_bytes // 128)
     stores = waves if shape.n > COLUMNS_FOR_TWO[scaled] else 1
     lanes, on_lanes = (columns, n) if shape.swap else (rows, m)
     pairs_fit = on_lanes > lanes and tiles * shape.ctas >= sms
-    time = waves * -(-k_bytes // 128) * (shape.n + ROWS) + stores * STORE * shape.n
-    return time, (shape.ctas == 2) != pairs_fit, -shape.n
+    terms = in_waves({"products": blocks * shape.n, "rows": blocks * ROWS}, tiles / at_once, waves)
+    return Cost({**terms, "epilogue": stores * STORE * shape.n}, ((shape.ctas == 2) != pairs_fit, -shape.n))
 
 
 def choose(
     shapes: Sequence[PairShape], m: int, n: int, k_bytes: int, sms: int, scaled: bool, launch_control: bool = False
 ) -> PairShape:
     """The shape that costs least, with the schedule that is asked for; ``k_bytes`` is k in bytes of A."""
-    cheapest = min(shapes, key=lambda shape: cost(shape, m, n, k_bytes, sms, scaled))
+    cheapest = min(shapes, key=lambda shape: cost(shape, m, n, k_bytes, sms, scaled).key)
     return replace(cheapest, launch_control=launch_control)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gemmgen.catalog import WarpShape
+from gemmgen.ops.cost import Cost, beside_memory, in_waves
 
 PRODUCTS = 8
 """Products of 128 bytes of k that an SM finishes in a cycle: 1024 of 8 bits."""
@@ -37,22 +38,26 @@ def workspace(shape: WarpShape, m: int, n: int) -> int:
     return -(-m // shape.m) * -(-n // shape.n) * shape.splits * shape.m * shape.n * 4
 
 
-def cost(shape: WarpShape, m: int, n: int, k_bytes: int, sms: int, word_bytes: int = 128) -> float:
-    """Cycles a problem takes with this tile; ``word_bytes`` of k have their scales in one word."""
+def cost(shape: WarpShape, m: int, n: int, k_bytes: int, sms: int, word_bytes: int = 128) -> Cost:
+    """Cycles a problem takes with this tile, by term; ``word_bytes`` of k have their scales in one word."""
     units = -(-m // shape.m) * -(-n // shape.n) * shape.splits
-    waves = -(-units // (sms * shape.ctas_per_sm))
+    at_once = sms * shape.ctas_per_sm
     words = -(-k_bytes // word_bytes)
     share = min(k_bytes, -(-words // shape.splits) * word_bytes)
-    lines = min(shape.m, m) + min(shape.n, n)
-    block = max(shape.m * shape.n / PRODUCTS, lines * 128 / COPIES, TURN) * shape.ctas_per_sm
-    tile = -(-share // 128) * block + TILE
+    bounds = {
+        "products": shape.m * shape.n / PRODUCTS,
+        "copies": (min(shape.m, m) + min(shape.n, n)) * 128 / COPIES,
+        "ring turn": TURN,
+    }
+    name = max(bounds, key=lambda each: bounds[each])
+    tile = {name: -(-share // 128) * bounds[name] * shape.ctas_per_sm, "epilogue": TILE}
     if shape.splits > 1:
-        tile += SPLIT + (1 + shape.splits) * shape.m * shape.n * 4 / COPIES
-    factors = (m + n) * k_bytes + 2 * m * n
-    return max(waves * tile, factors / MEMORY)
+        tile["meeting"] = SPLIT + (1 + shape.splits) * shape.m * shape.n * 4 / COPIES
+    memory = ((m + n) * k_bytes + 2 * m * n) / MEMORY
+    return Cost(beside_memory(in_waves(tile, units / at_once, -(-units // at_once)), memory, 0))
 
 
 def choose(shapes: Sequence[WarpShape], m: int, n: int, k_bytes: int, sms: int, word_bytes: int = 128) -> WarpShape:
     """The shape that costs least; ``k_bytes`` is k in bytes of A."""
     allowed = [shape for shape in shapes if workspace(shape, m, n) <= WORKSPACE]
-    return min(allowed, key=lambda shape: cost(shape, m, n, k_bytes, sms, word_bytes))
+    return min(allowed, key=lambda shape: cost(shape, m, n, k_bytes, sms, word_bytes).key)

@@ -73,10 +73,10 @@ ONE, PAIR, WIDE, WIDEST = PairShape(128), PairShape(128, ctas=2), PairShape(224,
 
 def test_costs_by_hand() -> None:
     """300 x 500 on 4 SMs: 3 x 4 tiles are 3 waves of singles; 2 x 4 pairs take 4 waves of 2."""
-    assert choice_sm100.cost(ONE, 300, 500, 1024, 4, scaled=True)[0] == 3 * 8 * 192 + 4 * 128
-    assert choice_sm100.cost(PAIR, 300, 500, 1024, 4, scaled=True)[0] == 4 * 8 * 192 + 4 * 128
-    assert choice_sm100.cost(WIDEST, 512, 512, 1024, 4, scaled=True)[0] == 2 * 8 * 320 + 2 * 4 * 256
-    assert choice_sm100.cost(WIDEST, 512, 512, 1024, 4, scaled=False)[0] == 2 * 8 * 320 + 4 * 256
+    assert choice_sm100.cost(ONE, 300, 500, 1024, 4, scaled=True).total == 3 * 8 * 192 + 4 * 128
+    assert choice_sm100.cost(PAIR, 300, 500, 1024, 4, scaled=True).total == 4 * 8 * 192 + 4 * 128
+    assert choice_sm100.cost(WIDEST, 512, 512, 1024, 4, scaled=True).total == 2 * 8 * 320 + 2 * 4 * 256
+    assert choice_sm100.cost(WIDEST, 512, 512, 1024, 4, scaled=False).total == 2 * 8 * 320 + 4 * 256
 
 
 def test_pairs_win_ties_only_where_they_fill_the_device() -> None:
