@@ -68,10 +68,10 @@ class TmaLoad(Node):
 class Wgmma(Node):
     """Consumer: warpgroups multiply out of shared memory into registers, then run the epilogue.
 
-    ``width`` is the n of the instruction (the whole tile unless given); ``unroll`` copies of the K loop's body
-    let the compiler test the next slot while the present one is summed; where A is cast on the way, 2 give it a second
-    set of registers, so that a block is read while the one before is multiplied. ``promote`` sums K blocks in fp32
-    after scaling; without it the tensor core accumulates.
+    ``width`` is the n of the instruction (the whole tile unless given); ``unroll`` copies of the K loop's body let the
+    compiler overlap what is around products; where A is cast on the way, 2 give it a second set of registers, so that a
+    block is read while the one before is multiplied. ``promote`` sums K blocks in fp32 after scaling; without it the
+    tensor core accumulates.
     """
 
     kind: Literal["wgmma"] = "wgmma"

@@ -8,8 +8,10 @@ namespace gemmgen {
 template <u32 ROWS>
 struct KMajor {
   static constexpr u32 TRANSPOSE = 0;
-  // The tile at `address`: 8-row groups are 1024 bytes apart.
-  DEVICE static u64 descriptor(u32 address) { return ptx::smem_descriptor(address, 16, 1024); }
+  // The tile at `address` from a row on, a multiple of 8: 8-row groups are 1024 bytes apart.
+  DEVICE static u64 descriptor(u32 address, u32 row = 0) {
+    return ptx::smem_descriptor(address + row * 128, 16, 1024);
+  }
   // Advance to `row` and to the step'th 32 bytes of k. Inside an atom the hardware applies the smem_swizzle to the sum.
   DEVICE static u64 at(u64 tile, u32 row, u32 step) {
     return tile + (step / 4 * ROWS * 128 + row * 128 + step % 4 * 32) / 16;

@@ -65,6 +65,18 @@ def full_wait_of_the_other_parity(text: str, plan: Plan) -> str:
     return _flip(text, waits(text, plan, "full")[0])
 
 
+@planted("fp8", says=r"ab\.(a|b|sfa|sfb)\[\d\]")
+def next_slot_taken_for_full(text: str, plan: Plan) -> str:
+    """The test ahead of the promotion always says yes, so nobody waits."""
+    return replace(text, waits(text, plan, "full")[-1], PASSED)
+
+
+@planted("fp8")
+def next_slot_tested_in_its_old_phase(text: str, plan: Plan) -> str:
+    """It was full once before: the test is true too early."""
+    return _flip(text, waits(text, plan, "full")[-1])
+
+
 @planted("bf16_nt", says=r"ab\.empty\[0\]")
 def empty_wait_without_the_first_free_pass(text: str, plan: Plan) -> str:
     return _flip(text, waits(text, plan, "empty")[0])

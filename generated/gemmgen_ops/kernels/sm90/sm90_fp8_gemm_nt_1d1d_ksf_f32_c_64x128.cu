@@ -115,30 +115,37 @@ DEVICE void math(const Params& p) {
   gemmgen::Cursor<ab::SLOTS> at;
   for (Schedule tile(p.m, p.n); tile.valid(); tile.advance()) {
     float acc[1][1][64] = {};
+    const u32 scaled_row = first_row + gemmgen::fragment_row();
+    bool ready = false;  // whether the next slot was found full
 #pragma unroll 4
-    for (u32 kb = 0; kb < k_blocks; ++kb, at.advance()) {
-      ptx::mbarrier_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);
-      const u64 a = A::descriptor(ab::A::address(at.slot));
+    for (u32 kb = 0; kb < k_blocks; ++kb) {
+      if (!ready) ptx::mbarrier_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);
+      const u64 a = A::descriptor(ab::A::address(at.slot), first_row);
       const u64 b = B::descriptor(ab::B::address(at.slot));
       const u32 sfa = ab::SFA::address(at.slot);
       const u32 sfb = ab::SFB::address(at.slot);
+      const u32 empty = gemmgen::bar(ab::EMPTY, at.slot);
+      at.advance();
 #pragma unroll
       for (u32 i = 0; i < 1; ++i) {
-        const float2 rows = gemmgen::row_scales(sfa, first_row + 64 * i + gemmgen::fragment_row());
+        const float2 rows = gemmgen::row_scales(sfa, scaled_row + 64 * i);
 #pragma unroll
         for (u32 j = 0; j < 1; ++j) {
+          const bool last = i == 0 && j == 0;
           float part[64];
           ptx::wgmma_fence();
 #pragma unroll
           for (u32 step = 0; step < 4; ++step)
-            Mma::f32_e4m3_e4m3(part, A::at(a, first_row + 64 * i, step), B::at(b, 128 * j, step), step > 0);
+            Mma::f32_e4m3_e4m3(part, A::at(a, 64 * i, step), B::at(b, 128 * j, step), step > 0);
           ptx::wgmma_commit();
           ptx::wgmma_wait<0>();
           ptx::pin(part);
-          gemmgen::promote_columns(acc[i][j], part, rows, sfb, 128 * j);
-          if (i == 0 && j == 0) {
-            gemmgen::release_read<CLUSTER_M * CLUSTER_N>(gemmgen::bar(ab::EMPTY, at.slot));
+          if (last) {
+            // The next one is tested while sums are scaled.
+            ready = kb + 1 < k_blocks && ptx::mbarrier_try_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);
           }
+          gemmgen::promote_columns(acc[i][j], part, rows, sfb, 128 * j);
+          if (last) gemmgen::release_read<CLUSTER_M * CLUSTER_N>(empty);
         }
       }
     }

@@ -109,32 +109,39 @@ DEVICE void math(const Params& p) {
   gemmgen::Cursor<ab::SLOTS> at;
   for (Schedule tile(p.m, p.n); tile.valid(); tile.advance()) {
     float acc[1][1][16] = {};
+    const u32 scaled_row = first_row + gemmgen::fragment_row();
+    bool ready = false;  // whether the next slot was found full
 #pragma unroll 4
-    for (u32 kb = 0; kb < k_blocks; ++kb, at.advance()) {
-      ptx::mbarrier_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);
-      const u64 a = A::descriptor(ab::A::address(at.slot));
+    for (u32 kb = 0; kb < k_blocks; ++kb) {
+      if (!ready) ptx::mbarrier_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);
+      const u64 a = A::descriptor(ab::A::address(at.slot), first_row);
       const u64 b = B::descriptor(ab::B::address(at.slot));
       const u32 sfa = ab::SFA::address(at.slot);
       const u32 sfb = ab::SFB::address(at.slot);
+      const u32 empty = gemmgen::bar(ab::EMPTY, at.slot);
+      at.advance();
       float cols[1];
       gemmgen::column_scales(cols, sfb);
 #pragma unroll
       for (u32 i = 0; i < 1; ++i) {
-        const float2 rows = gemmgen::row_scales(sfa, first_row + 64 * i + gemmgen::fragment_row());
+        const float2 rows = gemmgen::row_scales(sfa, scaled_row + 64 * i);
 #pragma unroll
         for (u32 j = 0; j < 1; ++j) {
+          const bool last = i == 0 && j == 0;
           float part[16];
           ptx::wgmma_fence();
 #pragma unroll
           for (u32 step = 0; step < 4; ++step)
-            Mma::f32_e4m3_e4m3(part, A::at(a, first_row + 64 * i, step), B::at(b, 32 * j, step), step > 0);
+            Mma::f32_e4m3_e4m3(part, A::at(a, 64 * i, step), B::at(b, 32 * j, step), step > 0);
           ptx::wgmma_commit();
           ptx::wgmma_wait<0>();
           ptx::pin(part);
-          // The slot's last products have ended and every lane has its scales: it goes back to load.
-          if (i == 0 && j == 0) {
+          if (last) {
+            // The slot's last products have ended and every lane has its scales: it goes back to load.
             ptx::sync_warp();
-            gemmgen::release<CLUSTER_M * CLUSTER_N>(gemmgen::bar(ab::EMPTY, at.slot));
+            gemmgen::release<CLUSTER_M * CLUSTER_N>(empty);
+            // The next one is tested while sums are scaled.
+            ready = kb + 1 < k_blocks && ptx::mbarrier_try_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);
           }
           gemmgen::promote<32>(acc[i][j], part, rows, cols, 32 * j);
         }
