@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         TransposeScales,
         Wgmma,
     )
-    from gemmgen.ops import fuse, op
+    from gemmgen.ops import fuse, op, use_tuned
     from gemmgen.runtime.simulation import simulate
 
 __all__ = [
@@ -94,9 +94,13 @@ __all__ = [
     "fuse",
     "op",
     "simulate",
+    "use_tuned",
 ]
 
-_ELSEWHERE = {"fuse": "gemmgen.ops", "op": "gemmgen.ops", "simulate": "gemmgen.runtime.simulation"}
+_ELSEWHERE = {
+    **dict.fromkeys(("fuse", "op", "use_tuned"), "gemmgen.ops"),
+    "simulate": "gemmgen.runtime.simulation",
+}
 _ROOMS = ("backends", "catalog", "ir", "ops", "runtime", "sim")
 
 

@@ -134,6 +134,26 @@ def check(
     check_spec(resolve(target, arch, Sizes(m, n, k), assignments or ()), arch)
 
 
+@app.command()
+def explain(
+    operator: Annotated[str, typer.Argument(metavar="OP", help="An operator such as fp8_gemm_nt.")],
+    m: M = 4096,
+    n: N = 4096,
+    k: K = 7168,
+    arch: ArchName = None,
+    card: Annotated[
+        str | None,
+        typer.Option("--card", help='A GPU by name, such as "NVIDIA H100 80GB HBM3", whose measured entries count.'),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show the kernels that could serve a problem, the time expected of each, and why one is taken."""
+    from gemmgen.commands.explaining import explain as explain_choice
+    from gemmgen.commands.targets import Sizes
+
+    explain_choice(operator, Sizes(m, n, k), arch, card, as_json)
+
+
 @app.command("compile")
 def compile_kernels(
     targets: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...")] = None,

@@ -53,6 +53,7 @@ from gemmgen.ops.scale_layouts import (
 from gemmgen.ops.scales import Blocked128x4
 from gemmgen.ops.selection import OPERATORS, spec_for
 from gemmgen.ops.spec_op import SpecOp, op
+from gemmgen.ops.tuned import use_tuned
 
 __all__ = [
     "FUSED_OPERATORS",
@@ -102,4 +103,5 @@ __all__ = [
     "to_blocked_128x4",
     "transform_sf_into_required_layout",
     "transpose_packed_fp4",
+    "use_tuned",
 ]

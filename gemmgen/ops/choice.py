@@ -9,8 +9,6 @@ The constants were fitted to an H100's times for 42 problems (docs/performance.m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gemmgen.catalog import Shape
 from gemmgen.ops.cost import Cost, beside_memory, in_waves
 
@@ -34,6 +32,16 @@ SOLE_START = 1000
 """Cycles that a CTA made to fill its SM needs more to start."""
 OVERLAP = 0.1
 """Share of the smaller of compute and memory time that is not hidden by the larger."""
+
+MHZ = 1650
+"""Cycles a microsecond: the clock of an H100 under these loads."""
+LAUNCH_US = 4.7
+"""What every launch takes beside its cycles, as CUDA events see it."""
+
+
+def microseconds(cycles: float) -> float:
+    """About the time of a launch that costs so many cycles."""
+    return LAUNCH_US + cycles / MHZ
 
 
 def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -> Cost:
@@ -60,8 +68,3 @@ def _block(shape: Shape, tiles: int, sms: int, promoted: bool) -> tuple[str, flo
     }
     name = max(bounds, key=lambda each: bounds[each])
     return name, bounds[name] * (SHARED_SM if shared and tiles > sms else 1)
-
-
-def choose(shapes: Sequence[Shape], m: int, n: int, k_bytes: int, sms: int, promoted: bool = False) -> Shape:
-    """The shape with the smallest cost."""
-    return min(shapes, key=lambda shape: cost(shape, m, n, k_bytes, sms, promoted).key)

@@ -16,9 +16,6 @@ what no kernel that is known to work has calibrated, so nothing takes it unasked
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 from gemmgen.catalog import PairShape
 from gemmgen.ops.cost import Cost, in_waves
 
@@ -41,11 +38,3 @@ def cost(shape: PairShape, m: int, n: int, k_bytes: int, sms: int, scaled: bool)
     pairs_fit = on_lanes > lanes and tiles * shape.ctas >= sms
     terms = in_waves({"products": blocks * shape.n, "rows": blocks * ROWS}, tiles / at_once, waves)
     return Cost({**terms, "epilogue": stores * STORE * shape.n}, ((shape.ctas == 2) != pairs_fit, -shape.n))
-
-
-def choose(
-    shapes: Sequence[PairShape], m: int, n: int, k_bytes: int, sms: int, scaled: bool, launch_control: bool = False
-) -> PairShape:
-    """The shape that costs least, with the schedule that is asked for; ``k_bytes`` is k in bytes of A."""
-    cheapest = min(shapes, key=lambda shape: cost(shape, m, n, k_bytes, sms, scaled).key)
-    return replace(cheapest, launch_control=launch_control)

@@ -11,8 +11,6 @@ than ``WORKSPACE`` bytes are no choice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gemmgen.catalog import WarpShape
 from gemmgen.ops.cost import Cost, beside_memory, in_waves
 
@@ -38,6 +36,11 @@ def workspace(shape: WarpShape, m: int, n: int) -> int:
     return -(-m // shape.m) * -(-n // shape.n) * shape.splits * shape.m * shape.n * 4
 
 
+def allowed(shapes: tuple[WarpShape, ...], m: int, n: int) -> tuple[WarpShape, ...]:
+    """The tiles whose sums take no more memory than ``WORKSPACE``."""
+    return tuple(shape for shape in shapes if workspace(shape, m, n) <= WORKSPACE)
+
+
 def cost(shape: WarpShape, m: int, n: int, k_bytes: int, sms: int, word_bytes: int = 128) -> Cost:
     """Cycles a problem takes with this tile, by term; ``word_bytes`` of k have their scales in one word."""
     units = -(-m // shape.m) * -(-n // shape.n) * shape.splits
@@ -55,9 +58,3 @@ def cost(shape: WarpShape, m: int, n: int, k_bytes: int, sms: int, word_bytes: i
         tile["meeting"] = SPLIT + (1 + shape.splits) * shape.m * shape.n * 4 / COPIES
     memory = ((m + n) * k_bytes + 2 * m * n) / MEMORY
     return Cost(beside_memory(in_waves(tile, units / at_once, -(-units // at_once)), memory, 0))
-
-
-def choose(shapes: Sequence[WarpShape], m: int, n: int, k_bytes: int, sms: int, word_bytes: int = 128) -> WarpShape:
-    """The shape that costs least; ``k_bytes`` is k in bytes of A."""
-    allowed = [shape for shape in shapes if workspace(shape, m, n) <= WORKSPACE]
-    return min(allowed, key=lambda shape: cost(shape, m, n, k_bytes, sms, word_bytes).key)

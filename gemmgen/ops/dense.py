@@ -102,6 +102,7 @@ def fp8_dispatcher(columns: int, tail: Tail, prepared: dict[Any, Prepared] | Non
             sizes["k"],
             target.sms,
             arch=target.family,
+            card=target.card,
             sfa_major=sfa_major,
             sfb_columns=columns,
             **tail.spec_choices(tensors),
@@ -126,6 +127,7 @@ def bf16_dispatcher(tail: Tail, prepared: dict[Any, Prepared] | None = None) -> 
             sizes["k"],
             target.sms,
             arch=target.family,
+            card=target.card,
             **tail.spec_choices(tensors),
         )
         return Choice(spec)

@@ -204,6 +204,7 @@ def _dispatcher(product: Product, tail: Tail) -> Dispatcher:
             sizes["k"],
             target.sms,
             arch=target.family,
+            card=target.card,
             product=lying,
             **tail.spec_choices(tensors),
         )

@@ -114,6 +114,10 @@ class GpuTarget:
     def sms(self) -> int:
         return self._attribute("MULTIPROCESSOR_COUNT")
 
+    @cached_property
+    def card(self) -> str:
+        return str(torch.cuda.get_device_name(self.index))
+
     def current_stream(self) -> int:
         return int(self._raw_stream(self.index))
 

@@ -47,6 +47,10 @@ class Target(Protocol):
     def sms(self) -> int:
         """Streaming multiprocessors, for persistent grids."""
 
+    @property
+    def card(self) -> str | None:
+        """The GPU's name, by which measurements are kept; None of a simulated one."""
+
     def load(self, text: KernelText) -> Any:
         """A handle for `launch`; compiles through the cache when the text is new."""
 

@@ -57,6 +57,10 @@ class SimTarget:
     def sms(self) -> int:
         return self.simulation.sms
 
+    @property
+    def card(self) -> None:
+        return None
+
     def current_stream(self) -> int:
         return 0
 

@@ -26,6 +26,7 @@ class RecordingTarget:
 
     family = "sm90"
     sms = 132
+    card = None
 
     def __init__(self, scrambled: bool = False) -> None:
         self.loaded: list[str] = []

@@ -1,0 +1,127 @@
+"""``gemmgen explain``: which kernels could serve a problem, what each is expected to cost, and why one is taken.
+
+Knows the selection and its costs; it compiles and launches nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+
+from gemmgen.commands.output import print_table
+from gemmgen.commands.place import Place, place
+from gemmgen.commands.targets import Sizes
+from gemmgen.ir import Arch
+from gemmgen.ops import choice
+from gemmgen.ops.family import Candidate, Selection
+from gemmgen.ops.selection import OPERATORS, PRENORM, Choices, select
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What costs are shown in: microseconds where an architecture's cards were measured, else the rule's own unit."""
+
+    name: str
+    scale: float
+    launch: float = 0.0
+
+    def of(self, candidate: Candidate) -> float:
+        """The whole cost."""
+        return self.launch + candidate.cost.total * self.scale
+
+
+MICROSECONDS = Unit("us", 1 / choice.MHZ, choice.LAUNCH_US)
+UNITS = {Arch.SM90: MICROSECONDS, Arch.SM100: Unit("cost", 1.0), Arch.SM120: Unit("cost", 1.0)}
+
+
+def explain(operator: str, sizes: Sizes, arch: str | None, card: str | None, as_json: bool) -> None:
+    """Print every candidate with its terms, the cheapest first, and a sentence on the one taken."""
+    if operator == PRENORM:
+        raise ValueError(
+            f"operator: {PRENORM} takes its form by two comparisons, not by costs: read gemmgen/ops/choice_prenorm.py"
+        )
+    if operator not in OPERATORS:
+        raise ValueError(f"operator: {operator!r} is unknown; use one of {', '.join(OPERATORS)}")
+    where = place(operator, arch, card)
+    selection = select(operator, sizes.m, sizes.n, sizes.k, where.sms, Choices(arch=where.arch, card=where.card))
+    unit = UNITS[where.arch]
+    if as_json:
+        facts = {"operator": operator, "m": sizes.m, "n": sizes.n, "k": sizes.k, **_facts(selection, where, unit)}
+        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
+        return
+    sys.stdout.write(f"{operator}, m={sizes.m} n={sizes.n} k={sizes.k}, D in bf16, on {where}\n\n")
+    names = list(dict.fromkeys(name for each in selection.candidates for name in each.cost.terms))
+    rows = [
+        [each.spec.name, f"{unit.of(each):.1f}", *(_cell(each, name, unit) for name in names), _mark(each, selection)]
+        for each in _cheapest_first(selection)
+    ]
+    print_table(["kernel", unit.name, *names, ""], rows)
+    sys.stdout.write(f"\n{reason(selection, unit)}\n")
+
+
+def reason(selection: Selection, unit: Unit) -> str:
+    """Why the picked candidate was taken."""
+    picked, found = selection.picked, selection.measured
+    if found is not None:
+        entry = found.entry
+        return (
+            f"{picked.spec.name}: measured, by {found.file.name} for m={entry.m}: {entry.us:.1f} us, where the rule's "
+            f"{entry.rule} took {entry.rule_us:.1f} us."
+        )
+    term = picked.cost.dominant
+    share = picked.cost.terms[term] / picked.cost.total if picked.cost.total else 1.0
+    text = f"{picked.spec.name}: the cheapest by the rule, and {share:.0%} of that is {term}."
+    others = [each for each in _cheapest_first(selection) if each is not picked]
+    if not others:
+        return f"{text} There is no other."
+    return f"{text} {_against(picked, others[0], unit)}"
+
+
+def _against(picked: Candidate, other: Candidate, unit: Unit) -> str:
+    """What the next best pays more for."""
+    terms = {name: other.cost.terms.get(name, 0.0) - picked.cost.terms.get(name, 0.0) for name in _names(picked, other)}
+    most = max(terms, key=lambda name: terms[name])
+    ratio = unit.of(other) / unit.of(picked)
+    if ratio <= 1.0005:
+        return f"{other.spec.name} costs the same; the one listed first, or that the rule prefers, is taken."
+    return f"Next is {other.spec.name} at {ratio:.3f} of it, which pays {terms[most] * unit.scale:.1f} more for {most}."
+
+
+def _names(*candidates: Candidate) -> list[str]:
+    return list(dict.fromkeys(name for each in candidates for name in each.cost.terms))
+
+
+def _cheapest_first(selection: Selection) -> list[Candidate]:
+    return sorted(selection.candidates, key=lambda each: each.cost.key)
+
+
+def _cell(candidate: Candidate, name: str, unit: Unit) -> str:
+    value = candidate.cost.terms.get(name)
+    return "" if value is None else f"{value * unit.scale:.1f}"
+
+
+def _mark(candidate: Candidate, selection: Selection) -> str:
+    if candidate is not selection.picked:
+        return ""
+    return "<- measured" if selection.measured else "<- rule"
+
+
+def _facts(selection: Selection, where: Place, unit: Unit) -> dict[str, object]:
+    return {
+        "arch": str(where.arch),
+        "sms": where.sms,
+        "card": where.card,
+        "unit": unit.name,
+        "kernel": selection.picked.spec.name,
+        "decided_by": "measured" if selection.measured else "rule",
+        "why": reason(selection, unit),
+        "candidates": [
+            {
+                "kernel": each.spec.name,
+                "total": round(unit.of(each), 3),
+                "terms": {name: round(value * unit.scale, 3) for name, value in each.cost.terms.items()},
+            }
+            for each in _cheapest_first(selection)
+        ],
+    }

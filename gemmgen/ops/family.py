@@ -1,0 +1,100 @@
+"""The kernels that could serve a problem, what the rule says each costs, and the one that is taken.
+
+Knows specs, epilogues and what can be lowered; tiles, rules and measured entries are handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Generic, TypeVar
+
+from gemmgen.catalog import PairShape, Shape, WarpShape
+from gemmgen.ir import Epilogue, KernelSpec
+from gemmgen.ops.cost import Cost
+from gemmgen.ops.kernels import kernel_of
+from gemmgen.ops.tuned import Measured
+
+S = TypeVar("S", Shape, PairShape, WarpShape)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel, and what the problem costs with it."""
+
+    spec: KernelSpec
+    product: str
+    """Name of the kernel with the product's own cast and store: that of ``spec``, unless an epilogue is behind it."""
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Every candidate in the catalog's order, and the index of the one taken."""
+
+    candidates: tuple[Candidate, ...]
+    index: int
+    measured: Measured | None = None
+    """The entry of a tuned file that decided, where the rule did not."""
+
+    @property
+    def picked(self) -> Candidate:
+        """The candidate taken."""
+        return self.candidates[self.index]
+
+    @classmethod
+    def of(cls, candidates: tuple[Candidate, ...], entries: Iterable[Measured] = ()) -> Selection:
+        """The kernel of the first entry whose kernel is among the candidates; without one, the cheapest."""
+        for each in entries:
+            for index, candidate in enumerate(candidates):
+                if each.entry.kernel in (candidate.spec.name, candidate.product):
+                    return cls(candidates, index, each)
+        return cls(candidates, min(range(len(candidates)), key=lambda index: candidates[index].cost.key))
+
+
+@dataclass(frozen=True)
+class Family(Generic[S]):
+    """The tiles that may serve a problem, what each costs, and the kernel of each."""
+
+    shapes: tuple[S, ...]
+    cost: Callable[[S], Cost]
+    make: Callable[[S], KernelSpec]
+    fused: tuple[S, ...] = ()
+    """The tiles as they are with another epilogue, where that differs."""
+    others: tuple[S, ...] = ()
+    """Tiles for epilogues that fit none of those."""
+
+    def candidates(self, epilogue: Epilogue | None) -> tuple[Candidate, ...]:
+        """A kernel for each tile, with another epilogue if there is one."""
+        if epilogue is None:
+            return tuple(self._candidate(shape, None) for shape in self.shapes)
+        shapes = self._admitting(self.fused or self.shapes, epilogue) or self._admitting(self.others, epilogue)
+        if not shapes:
+            first = _refusal(self.make(self.shapes[0]), epilogue)
+            raise ValueError(f"epilogue {epilogue.name!r} fits no tile of this operator: {first}")
+        return tuple(self._candidate(shape, epilogue) for shape in shapes)
+
+    def _candidate(self, shape: S, epilogue: Epilogue | None) -> Candidate:
+        product = self.make(shape)
+        spec = product if epilogue is None else fused(product, epilogue)
+        return Candidate(spec, product.name, self.cost(shape))
+
+    def _admitting(self, shapes: tuple[S, ...], epilogue: Epilogue) -> tuple[S, ...]:
+        """The tiles that the epilogue can be lowered for."""
+        return tuple(shape for shape in shapes if _refusal(self.make(shape), epilogue) is None)
+
+
+@cache
+def fused(spec: KernelSpec, epilogue: Epilogue) -> KernelSpec:
+    """The kernel with another epilogue."""
+    return epilogue.of(spec)
+
+
+@cache
+def _refusal(spec: KernelSpec, epilogue: Epilogue) -> str | None:
+    try:
+        kernel_of(fused(spec, epilogue))
+    except ValueError as error:
+        return str(error)
+    return None

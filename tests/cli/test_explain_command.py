@@ -1,0 +1,80 @@
+"""``explain``: every candidate with terms that add up, the one taken and why, and sentences for wrong words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gemmgen import catalog, ops
+from gemmgen.ops import choice, tuned
+from gemmgen.ops.tuned.file import CardEntries, Entry, TunedFile
+
+Command = Callable[..., Any]
+PROBLEM = ("-m", 64, "-n", 2112, "-k", 7168)
+
+
+def test_every_tile_has_a_line_and_the_cheapest_is_taken(gemmgen: Command) -> None:
+    done = gemmgen("explain", "fp8_gemm_nt", *PROBLEM)
+    lines = done.out.splitlines()
+    assert done.status == 0 and "\x1b" not in done.out
+    assert lines[0] == "fp8_gemm_nt, m=64 n=2112 k=7168, D in bf16, on sm90 with 132 SMs"
+    table = lines[3 : 3 + len(catalog.FP8_SHAPES)]
+    taken = ops.spec_for("fp8_gemm_nt", 64, 2112, 7168, 132).name
+    assert {line.split()[0] for line in table} == {catalog.fp8_gemm_nt(each).name for each in catalog.FP8_SHAPES}
+    assert [line.split()[0] for line in table if line.endswith("<- rule")] == [taken] == [table[0].split()[0]]
+    times = [float(line.split()[1]) for line in table]
+    assert times == sorted(times)
+    assert lines[-1].startswith(f"{taken}: the cheapest by the rule, and ") and " more for " in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("operator", "arch"), [("fp8_gemm_nt", "sm90"), ("mxfp4_gemm_nt", "sm100"), ("bf16_gemm_tn", "sm120")]
+)
+def test_terms_add_up(gemmgen: Command, operator: str, arch: str) -> None:
+    found = json.loads(gemmgen("explain", operator, *PROBLEM, "--arch", arch, "--json").out)
+    assert (found["arch"], found["card"], found["decided_by"]) == (arch, None, "rule")
+    launch = choice.LAUNCH_US if arch == "sm90" else 0
+    assert found["unit"] == ("us" if arch == "sm90" else "cost")
+    for each in found["candidates"]:
+        assert each["total"] == pytest.approx(launch + sum(each["terms"].values()), abs=0.02)
+    assert found["kernel"] == found["candidates"][0]["kernel"] and found["kernel"] in found["why"]
+
+
+def test_fused_operators_have_the_tiles_that_take_their_epilogue(gemmgen: Command) -> None:
+    found = json.loads(gemmgen("explain", "fp8_gemm_nt_mxfp8out", *PROBLEM, "--json").out)
+    assert len(found["candidates"]) > 1
+    assert all(each["kernel"].startswith("sm90_fp8_gemm_nt_mxfp8out_") for each in found["candidates"])
+
+
+def test_a_measured_entry_is_said_to_have_decided(
+    gemmgen: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = "sm90_fp8_gemm_nt_bf16_256x128"
+    rule = "sm90_fp8_gemm_nt_bf16_64x16"
+    entry = Entry(op="fp8_gemm_nt", m=60, n=2112, k=7168, kernel=kernel, us=9.5, rule=rule, rule_us=12.5)
+    card = CardEntries(card="some GPU", sms=132, arch="sm90", entries=(entry,))
+    (tmp_path / "mine.json").write_text(TunedFile().with_entries(card).text())
+    monkeypatch.setenv(tuned.VARIABLE, str(tmp_path / "mine.json"))
+    done = gemmgen("explain", "fp8_gemm_nt", *PROBLEM, "--card", "some GPU")
+    assert [line.split()[0] for line in done.out.splitlines() if line.endswith("<- measured")] == [kernel]
+    assert done.out.splitlines()[-1] == (
+        f"{kernel}: measured, by mine.json for m=60: 9.5 us, where the rule's {rule} took 12.5 us."
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("fp8_gemm",), "operator: 'fp8_gemm' is unknown; use one of fp8_gemm_nt"),
+        (("mxfp4_gemm_nt", "--arch", "sm90"), "there is no kernel for sm90; it runs on sm100 and sm120"),
+        (("fp8_gemm_nt", "--arch", "sm75"), "--arch 'sm75' has no backend"),
+        (("tf32_hc_prenorm_gemm",), "two comparisons, not by costs"),
+    ],
+)
+def test_wrong_words_get_a_sentence(gemmgen: Command, words: tuple[str, ...], message: str) -> None:
+    done = gemmgen("explain", *words)
+    assert done.status == 1 and message in done.err and done.err.count("\n") == 1

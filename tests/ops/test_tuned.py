@@ -1,0 +1,165 @@
+"""Tuned files: which entry decides for which problem on which card, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import gemmgen
+from gemmgen import catalog, ops
+from gemmgen.ops import tuned
+from gemmgen.ops.selection import Choices, select
+from gemmgen.ops.tuned.file import CardEntries, Entry, TunedFile, read
+from gemmgen.runtime.sim_target import SimTarget
+
+CARD, OP = "NVIDIA H100 80GB HBM3", "fp8_gemm_nt"
+RULE = "sm90_fp8_gemm_nt_bf16_"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_named(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv(tuned.VARIABLE, raising=False)
+    yield
+    tuned.use_tuned()
+
+
+def entry(m: int, tile: str, op: str = OP, n: int = 2112, k: int = 7168) -> Entry:
+    return Entry(op=op, m=m, n=n, k=k, kernel=f"sm90_{op}_bf16_{tile}", us=9.5, rule=f"{RULE}64x16", rule_us=12.5)
+
+
+def write(path: Path, *entries: Entry, card: str = CARD, sms: int = 132, arch: str = "sm90") -> Path:
+    contents = TunedFile().with_entries(CardEntries(card=card, sms=sms, arch=arch, entries=entries))
+    path.write_text(contents.text())
+    return path
+
+
+def tile(m: int, card: str | None = CARD, sms: int = 132, n: int = 2112, **choices: Any) -> str:
+    return ops.spec_for(OP, m, n, 7168, sms, card=card, **choices).name.removeprefix(RULE)
+
+
+def test_an_entry_decides_on_its_card_alone(tmp_path: Path) -> None:
+    by_rule = tile(64), tile(64, card="another")
+    gemmgen.use_tuned(write(tmp_path / "t.json", entry(64, "256x128")), shipped=False)
+    assert tile(64) == "256x128" != by_rule[0]
+    assert (tile(64, card="another"), tile(64, n=2120)) == (by_rule[1], tile(64, card="another", n=2120))
+    assert tile(64, sms=114) == tile(64, card=None, sms=114)
+
+
+def test_a_card_without_a_name_takes_what_a_named_file_says_of_its_size(tmp_path: Path) -> None:
+    """Simulated: the files of the package never count, so results do not depend on what was measured last."""
+    path = write(tmp_path / "t.json", entry(64, "256x128"))
+    assert not tuned.measured(tuned.Card(None, 132, "sm90"), [OP], 64, 2112, 7168)
+    gemmgen.use_tuned(path)
+    assert tile(64, card=None) == "256x128" and tile(64, card=None, sms=4) != "256x128"
+
+
+def test_the_variable_names_files_and_the_first_one_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = write(tmp_path / "a.json", entry(64, "256x128"))
+    second = write(tmp_path / "b.json", entry(64, "128x256"), entry(128, "128x256"))
+    monkeypatch.setenv(tuned.VARIABLE, f"{first}:{second}")
+    assert (tile(64), tile(128)) == ("256x128", "128x256")
+    gemmgen.use_tuned(second)
+    assert tile(64) == "128x256"
+
+
+@pytest.mark.parametrize(
+    ("m", "expected"), [(100, "near"), (126, "near"), (127, "exact"), (128, "far"), (129, "rule"), (64, "rule")]
+)
+def test_m_may_be_another_of_the_same_multiple_of_64(tmp_path: Path, m: int, expected: str) -> None:
+    entries = (entry(127, "128x256"), entry(128, "256x128"), entry(125, "64x16"))
+    gemmgen.use_tuned(write(tmp_path / "t.json", *entries), shipped=False)
+    rule = tile(m, card="another")
+    assert (
+        tile(m)
+        == {"near": "64x16" if m < 126 else "128x256", "exact": "128x256", "far": "256x128", "rule": rule}[expected]
+    )
+
+
+def test_few_rows_are_told_apart_by_16() -> None:
+    assert [tuned.bucket(m) for m in (1, 16, 17, 48, 64, 65, 128, 129)] == [16, 16, 32, 48, 64, 128, 128, 192]
+
+
+def test_an_entry_serves_the_same_tile_with_another_epilogue_and_no_other_form(tmp_path: Path) -> None:
+    gemmgen.use_tuned(write(tmp_path / "t.json", entry(4096, "64x64")), shipped=False)
+    fused = ops.spec_for(f"{OP}_mxfp8out", 4096, 2112, 7168, 132, card=CARD)
+    assert (fused.tile.m, fused.tile.n) == (64, 64)
+    other = {"d": gemmgen.DType.F32, "residual": True}
+    assert tile(4096, **other) == tile(4096, card="another", **other)
+
+
+def test_a_kernel_that_is_no_more_is_no_choice(tmp_path: Path) -> None:
+    gemmgen.use_tuned(write(tmp_path / "t.json", entry(64, "17x19")), shipped=False)
+    selection = select(OP, 64, 2112, 7168, 132, Choices(card=CARD))
+    assert selection.measured is None and tile(64) == tile(64, card="another")
+
+
+def test_simulated_calls_take_a_named_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"sm90_bf16_gemm_nt_bf16_{catalog.BF16_SHAPES[2].label}"
+    found = Entry(op="bf16_gemm_nt", m=8, n=16, k=64, kernel=name, us=1, rule=name, rule_us=1)
+    gemmgen.use_tuned(write(tmp_path / "t.json", found, sms=4))
+    a, b = torch.randn(8, 64).bfloat16(), torch.randn(16, 64).bfloat16()
+    loaded: list[str] = []
+    load = SimTarget.load
+    monkeypatch.setattr(SimTarget, "load", lambda self, text: (loaded.append(text.entry), load(self, text))[1])
+    with gemmgen.simulate("sm90"):
+        d = ops.bf16_gemm_nt(a, b)
+    assert loaded == [name]
+    assert torch.allclose(d.float(), a.float() @ b.float().T, atol=0.1)
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def test_files_are_read_as_they_were_written(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", entry(64, "a"), entry(8, "b"), entry(64, "c", n=8))
+    contents = read(path)
+    assert [(each.n, each.m) for each in contents.cards[0].entries] == [(8, 64), (2112, 8), (2112, 64)]
+    assert TunedFile.model_validate_json(contents.text()) == contents
+    assert sum(line.startswith('  {"op"') for line in path.read_text().splitlines()) == 3
+
+
+def test_new_entries_take_the_place_of_old_ones_on_their_card() -> None:
+    both = TunedFile().with_entries(CardEntries(card=CARD, sms=132, arch="sm90", entries=(entry(64, "a"),)))
+    both = both.with_entries(CardEntries(card=CARD, sms=114, arch="sm90", entries=(entry(64, "b"),)))
+    both = both.with_entries(
+        CardEntries(card=CARD, sms=132, arch="sm90", entries=(entry(64, "c"), entry(65, "d"))),
+    )
+    tiles = {each.sms: [one.kernel[-1] for one in each.entries] for each in both.cards}
+    assert tiles == {114: ["b"], 132: ["c", "d"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "the whole: Invalid JSON"),
+        ('{"format": 2}', "format: Input should be 1"),
+        ('{"cards": [{"card": "x", "sms": 0, "arch": "sm90"}]}', r"cards.0.sms: Input should be greater than or"),
+        ('{"cards": [{"card": "x", "sms": 1, "arch": "sm90", "entries": [{"op": "a"}]}]}', r"entries.0.m: Field requ"),
+    ],
+)
+def test_what_is_no_tuned_file_is_refused_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"tuned file {path}: .*{message}"):
+        gemmgen.use_tuned(path)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no such file; gemmgen tune writes one"):
+        gemmgen.use_tuned(tmp_path / "t.json")
+
+
+def test_the_shipped_files_name_kernels_that_ship() -> None:
+    folder = Path(tuned.__file__).parent
+    assert {path.name for path in folder.glob("*.json")} == set(tuned.SHIPPED.values())
+    for card, name in tuned.SHIPPED.items():
+        assert json.loads((folder / name).read_text())["format"] == 1
+        for each in read(folder / name).cards:
+            assert each.card == card
+            missing = [one.kernel for one in each.entries if one.kernel not in catalog.specs()]
+            assert not missing, f"{name} names {missing}: measure again with gemmgen tune"
