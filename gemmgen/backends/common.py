@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 from gemmgen.backends.limits import LIMITS
 from gemmgen.ir import (
+    Arch,
     Broadcast,
+    ClusterSplitK,
     DType,
     KernelSpec,
     Node,
@@ -49,7 +51,11 @@ def digest(spec: Node) -> str:
 
 
 def check_cluster(spec: KernelSpec) -> None:
-    """Refuse clusters of more CTAs than are lowered for the architecture."""
+    """Refuse clusters of more CTAs than are lowered for the architecture, and a schedule that only one has."""
+    if isinstance(spec.schedule, ClusterSplitK) and spec.arch != Arch.SM90:
+        raise ValueError(
+            f"spec {spec.name!r} has schedule cluster_split_k, which is lowered for sm90 alone; use another"
+        )
     limit = LIMITS[spec.arch].cluster_size
     if spec.cluster.size > limit:
         raise ValueError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gemmgen.ir import Arch, Cast, Plan, SplitK, SumOfSquares
+from gemmgen.ir import Arch, Cast, ClusterSplitK, MmaPlan, Plan, SplitK, SumOfSquares
 
 CAST_HEADERS = {
     Arch.SM90: "gemmgen/cast_fragments.cuh",
@@ -17,7 +17,7 @@ CAST_HEADERS = {
 
 def prologue_view(plan: Plan) -> dict[str, Any]:
     """Extents of the schedule, this CTA's K blocks, the sums that meet, and where sums of squares go."""
-    shared = isinstance(plan.schedule, SplitK)
+    shared = isinstance(plan.schedule, SplitK | ClusterSplitK)
     squares = next((step.to for step in plan.prologue if isinstance(step, SumOfSquares)), None)
     sums = "x" if plan.arch == Arch.SM100 else "acc"
     meets = shared and not plan.sliced and not plan.splits
@@ -25,6 +25,7 @@ def prologue_view(plan: Plan) -> dict[str, Any]:
         "extents": "p.m, p.n, p.s" if shared and not plan.splits else "p.m, p.n",
         "first_block": "tile.first(k_blocks)" if shared else "0",
         "last_block": "tile.last(k_blocks)" if shared else "k_blocks",
+        "any_blocks": "tile.first(k_blocks) < tile.last(k_blocks)" if shared else "k_blocks > 0",
         "meeting": (f"{sums}, squares" if squares else sums) if meets else "",
         "squares": squares and f"p.{squares}{_slice(plan, squares)}",
         "prologue": ", ".join(f"{step.kind} to {step.to}" for step in plan.prologue),
@@ -33,6 +34,10 @@ def prologue_view(plan: Plan) -> dict[str, Any]:
 
 
 def _headers(plan: Plan) -> Iterator[str]:
+    if isinstance(plan.schedule, ClusterSplitK):
+        yield "gemmgen/cluster_split_k.cuh"
+    if isinstance(plan.mma, MmaPlan) and plan.mma.sfb_by_lanes:
+        yield "gemmgen/lane_scales.cuh"
     if isinstance(plan.schedule, SplitK) and not plan.splits:
         yield "gemmgen/even_splits.cuh"
     for step in plan.prologue:

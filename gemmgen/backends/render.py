@@ -18,6 +18,7 @@ from gemmgen.backends.sm100_view import scales, sm100_view
 from gemmgen.backends.sm120_view import scale_words, sm120_view
 from gemmgen.ir import (
     Arch,
+    ClusterSplitK,
     DType,
     MmaPlan,
     MmaSyncPlan,
@@ -35,7 +36,8 @@ MMA_CALLS = {"e4m3": "f32_e4m3_e4m3", "bf16": "f32_bf16_bf16<A::TRANSPOSE, B::TR
 def render(plan: Plan) -> str:
     """The CUDA source of a plan: the same bytes for the same plan, always."""
     view = {Arch.SM90: _sm90_view, Arch.SM100: sm100_view, Arch.SM120: sm120_view}[plan.arch]
-    return environment().get_template(f"{plan.arch}_gemm.cu.jinja").render(**_common(plan), **view(plan))
+    template = "cluster_split_k" if isinstance(plan.schedule, ClusterSplitK) else "gemm"
+    return environment().get_template(f"{plan.arch}_{template}.cu.jinja").render(**_common(plan), **view(plan))
 
 
 @cache
@@ -75,12 +77,16 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
     assert isinstance(mma, MmaPlan)
     math = next(role for role in plan.roles if role.kind == "wgmma")
     dtype = next(entry.dtype for entry in plan.tensor_maps if entry.operand == mma.a)
+    boxes = [_box_part(plan, ring, part) for part in ring.parts if part.copy_by == "tma"]
     return {
         "ring": ring,
         "math": math,
         "schedule": _sm90_schedule(plan),
         "places_of": {role: place_name(ring, name) for role, name in _multiplied(plan).items()},
-        "box_parts": [_box_part(plan, ring, part) for part in ring.parts if part.copy_by == "tma"],
+        "box_parts": boxes,
+        "ahead_parts": [box for box in boxes if box["operand"] in plan.ahead],
+        "other_parts": [box for box in boxes if box["operand"] not in plan.ahead],
+        "sfb_ahead": not plan.programmatic_launch or mma.sfb in plan.ahead,
         "lane_parts": [_lane_part(ring, part) for part in ring.parts if part.copy_by == "lanes"],
         "a_layout": _layout(mma.a_major, plan.tile.m, plan.tile.k),
         "b_layout": _layout(mma.b_major, plan.tile.n, plan.tile.k),
@@ -93,6 +99,8 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
 
 
 def _sm90_schedule(plan: Plan) -> str:
+    if isinstance(plan.schedule, ClusterSplitK):
+        return f"gemmgen::ClusterSplitK<TILE_M, TILE_N, {plan.splits}>"
     if not plan.splits:
         return even_splits(plan)
     return f"gemmgen::Persistent<TILE_M, TILE_N, {plan.schedule.raster_group}, CLUSTER_M, CLUSTER_N>"
@@ -121,7 +129,7 @@ def _layout(major: str, rows: int, k: int) -> str:
 def _multiplied(plan: Plan) -> dict[str, str]:
     mma = plan.mma
     assert isinstance(mma, MmaPlan)
-    names = {"a": mma.a, "b": mma.b, "sfa": mma.sfa, "sfb": mma.sfb}
+    names = {"a": mma.a, "b": mma.b, "sfa": mma.sfa, "sfb": None if mma.sfb_by_lanes else mma.sfb}
     return {role: name for role, name in names.items() if name is not None}
 
 

@@ -24,6 +24,15 @@ from gemmgen.backends.common import (
 from gemmgen.backends.limits import LIMITS
 from gemmgen.backends.placement import Footprint, align, place_rings, place_roles
 from gemmgen.backends.reductions import reduction_workspaces
+from gemmgen.backends.sm90_push import (
+    check_cluster_split_k,
+    check_one_block,
+    placed,
+    push_bytes,
+    push_plan,
+    scales_by_lanes,
+    stored_columns,
+)
 from gemmgen.ir import (
     BlockScale,
     Cast,
@@ -65,7 +74,9 @@ def lower(spec: KernelSpec) -> Plan:
     roles = place_roles(spec)
     mma = _matrix_instruction(spec, roles)
     store = _output_path(spec)
-    rings, shared_bytes = place_rings(spec, [_mainloop_ring(spec, roles, mma), *_staging_ring(spec, store, roles)])
+    push, ring = push_plan(spec), _mainloop_ring(spec, roles, mma)
+    check_one_block(spec, mma, ring.parts)
+    rings, shared_bytes = place_rings(spec, [ring, *_staging_ring(spec, store, roles)], push_bytes(push))
     maps, workspaces = _tensor_maps(spec, rings, store), reduction_workspaces(spec, mma)
     return Plan(
         name=spec.name,
@@ -88,10 +99,13 @@ def lower(spec: KernelSpec) -> Plan:
         operands=spec.operands,
         prologue=spec.prologue,
         workspaces=workspaces,
+        push=placed(push, shared_bytes),
+        ahead=spec.ahead,
     )
 
 
 def _check_schedule(spec: KernelSpec) -> None:
+    check_cluster_split_k(spec)
     if not isinstance(spec.schedule, SplitK):
         return
     if spec.schedule.splits is not None:
@@ -196,7 +210,13 @@ def _promoted(spec: KernelSpec, mma: MmaPlan, scales: BlockScale) -> MmaPlan:
     if "m" not in sfa.box:
         raise ValueError(f"scale operand {sfa.name!r} has box {sfa.box}; A's scales need one per row: ('m', 'k/...')")
     columns = 1 if in_halves(spec, sfb) else _columns_per_scale(sfb)
-    return mma.replace(sfa=sfa.name, sfb=sfb.name, sfb_per_column=columns == 1, sfb_columns=gcd(columns, spec.tile.n))
+    return mma.replace(
+        sfa=sfa.name,
+        sfb=sfb.name,
+        sfb_per_column=columns == 1,
+        sfb_columns=gcd(columns, spec.tile.n),
+        sfb_by_lanes=scales_by_lanes(spec, sfb),
+    )
 
 
 def _columns_per_scale(sfb: Operand) -> int:
@@ -340,9 +360,7 @@ def _output_path(spec: KernelSpec) -> StorePlan:
     output = spec.output
     if output.inner == "m":
         raise ValueError(f"output {output.name!r} is m-contiguous; sm90 epilogues store rows, so make n contiguous")
-    body = spec.math.body
-    assert isinstance(body, Wgmma)
-    width = spec.output_columns(body.width or spec.tile.n)
+    width = spec.output_columns(stored_columns(spec))
     if output.dtype == DType.E2M1:
         raise ValueError(f"output {output.name!r} is e2m1: sm90 has no instruction that rounds to 4 bits; use e4m3")
     plan = StorePlan(operand=output.name, dtype=output.dtype, through=step.through, **quantising(spec, width))

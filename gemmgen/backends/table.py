@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmgen.ir import Gate, MmaSyncPlan, Part, Plan, RingPlan, RolePlan, StepPlan, UmmaPlan
+from gemmgen.ir import ClusterSplitK, Gate, MmaSyncPlan, Part, Plan, RingPlan, RolePlan, StepPlan, UmmaPlan
 
 
 def table(plan: Plan) -> str:
@@ -13,7 +13,8 @@ def table(plan: Plan) -> str:
     for ring in plan.rings:
         lines += _ring_lines(plan, ring)
     lines += [_role_line(role) for role in plan.roles]
-    lines += [_mma_line(plan), *_prologue_lines(plan), _epilogue_line(plan), *_workspace_lines(plan), _grid_line(plan)]
+    lines += [_mma_line(plan), *_prologue_lines(plan), _epilogue_line(plan)]
+    lines += [*_push_lines(plan), *_workspace_lines(plan), _grid_line(plan)]
     return "\n".join(lines) + "\n"
 
 
@@ -54,7 +55,8 @@ def _mma_line(plan: Plan) -> str:
         return _umma_line(mma)
     if isinstance(mma, MmaSyncPlan):
         return _mma_sync_line(mma)
-    promoted = f", promoted by {mma.sfa} x {mma.sfb} every {plan.tile.k} of k" if mma.sfa else ""
+    by_lanes = f", {mma.sfb} by lanes" if mma.sfb_by_lanes else ""
+    promoted = f", promoted by {mma.sfa} x {mma.sfb} every {plan.tile.k} of k{by_lanes}" if mma.sfa else ""
     count = f"{mma.steps * mma.units} a slot, {mma.accumulators} accumulators"
     return f"  mma        {mma.instruction} x {count}{promoted}, unroll {mma.unroll}"
 
@@ -86,6 +88,15 @@ def _step(entry: StepPlan) -> str:
     return f"{entry.step.layout} gate" if isinstance(entry.step, Gate) else entry.step.kind
 
 
+def _push_lines(plan: Plan) -> list[str]:
+    """Where sums of a cluster's CTAs meet."""
+    push = plan.push
+    if push is None:
+        return []
+    owned = f"{push.per_cta} of {push.slices} slices of 16 x {push.columns} a CTA"
+    return [f"  push       {owned}, {push.bytes} B @{push.buffers}, full@{push.full}"]
+
+
 def _workspace_lines(plan: Plan) -> list[str]:
     """Memory that a launch gets beside its operands."""
     counted = {("m", "n"): " a tile", ("m",): " a row of tiles", ("n",): " a column of tiles", (): ""}
@@ -96,8 +107,11 @@ def _workspace_lines(plan: Plan) -> list[str]:
 def _grid_line(plan: Plan) -> str:
     tile, schedule = plan.tile, plan.schedule
     cluster = f", cluster {plan.cluster.m}x{plan.cluster.n}" if plan.cluster.size > 1 else ""
-    launch = ", programmatic launch" if plan.programmatic_launch else ""
-    tiles = f"tiles of {tile.m}x{tile.n}x{tile.k}, raster {schedule.raster_group}"
+    ahead = f", {', '.join(plan.ahead)} read ahead" if plan.ahead else ""
+    launch = f", programmatic launch{ahead}" if plan.programmatic_launch else ""
+    tiles = f"tiles of {tile.m}x{tile.n}x{tile.k}"
+    if not isinstance(schedule, ClusterSplitK):
+        tiles += f", raster {schedule.raster_group}"
     splits = f" of {plan.splits} splits" if plan.splits > 1 else ""
     if not plan.splits:
         splits = f" of {'slices as outputs have' if plan.sliced else 'splits that fill the GPU'}"

@@ -9,6 +9,7 @@ from gemmgen.ir import (
     BlockScale,
     Cast,
     Cluster,
+    ClusterSplitK,
     DType,
     KernelSpec,
     Operand,
@@ -26,7 +27,10 @@ from gemmgen.ir import (
 
 @dataclass(frozen=True)
 class Shape:
-    """How a CTA works on its tile: extents, warpgroups, instruction width, unrolling, staging, cluster."""
+    """How a CTA works on its tile: extents, warpgroups, instruction width, unrolling, staging, cluster.
+
+    With ``splits`` a CTA has one tile, or as many CTAs share the K blocks of one.
+    """
 
     m: int
     n: int
@@ -38,13 +42,15 @@ class Shape:
     cluster: tuple[int, int] = (1, 1)
     ctas_per_sm: int = 1
     k_bytes: int = 128
+    splits: int | None = None
 
     @property
     def label(self) -> str:
         """Part of the kernel's name."""
         cluster = f"_c{self.cluster[0]}{self.cluster[1]}" if self.cluster != (1, 1) else ""
+        splits = f"_s{self.splits}" if self.splits else ""
         pair = f"_x{self.ctas_per_sm}" if self.ctas_per_sm > 1 else ""
-        return f"{self.m}x{self.n}{cluster}{pair}"
+        return f"{self.m}x{self.n}{cluster}{splits}{pair}"
 
 
 REGISTERS = {1: (40, 232), 2: (40, 232), 3: (32, 160)}
@@ -76,10 +82,11 @@ def fp8_gemm_nt(
     scales = "" if sfb_columns == 128 else "_1d1d"
     plain = "" if sfa_major == "m" else "_ksf"
     name = f"sm90_fp8_gemm_nt{scales}{plain}"
+    reads = ("sfb",) if shape.splits and sfb_columns == 128 else ()
+    holds = tuple(name for name in ("a", "b", "sfa", "sfb") if name not in reads)
     body = Wgmma(drains=("ab",), promote=BlockScale(a="sfa", b="sfb"), width=shape.width, unroll=shape.unroll)
-    return _dense(
-        name, operands, ("a", "b", "sfa", "sfb"), body, shape, 128, d, residual, direct_store, programmatic_launch
-    )
+    body = body.replace(reads=reads) if reads else body
+    return _dense(name, operands, holds, body, shape, 128, d, residual, direct_store, programmatic_launch)
 
 
 def bf16_gemm(
@@ -133,11 +140,12 @@ def _dense(
         "_direct" if direct_store else "",
         "_pdl" if programmatic_launch else "",
     )
-    producer, consumer = REGISTERS[shape.groups] if shape.ctas_per_sm == 1 else (None, None)
-    load_warps = 4 if shape.ctas_per_sm == 1 else 2
+    sole = shape.ctas_per_sm == 1 and not shape.splits
+    producer, consumer = REGISTERS[shape.groups] if sole else (None, None)
+    load_warps = 1 if shape.splits else 4 if sole else 2
     math = Role(name="math", warps=4 * shape.groups, registers=consumer, body=body)
     load = Role(name="load", warps=load_warps, registers=producer, body=TmaLoad(fills=("ab",)))
-    return KernelSpec(
+    spec = KernelSpec(
         name=f"{name}{''.join(marks)}_{shape.label}",
         arch=Arch.SM90,
         tile=Tile(m=shape.m, n=shape.n, k=k),
@@ -145,8 +153,11 @@ def _dense(
         rings=tuple(rings),
         roles=(load, math) if load_warps == 4 else (math, load),
         epilogue=tuple(epilogue),
-        schedule=Persistent(raster_group=8),
+        schedule=ClusterSplitK(splits=shape.splits) if shape.splits else Persistent(raster_group=8),
         cluster=Cluster(m=shape.cluster[0], n=shape.cluster[1]),
         programmatic_launch=programmatic_launch,
         ctas_per_sm=shape.ctas_per_sm,
     )
+    if not (shape.splits and programmatic_launch):
+        return spec
+    return spec.replace(ahead=tuple(operand.name for operand in operands if "n" in operand.box[0]))

@@ -12,6 +12,7 @@ from gemmgen.ir.plan import (
     Param,
     Part,
     Plan,
+    PushPlan,
     RingPlan,
     RolePlan,
     StepPlan,
@@ -35,7 +36,7 @@ from gemmgen.ir.roles import (
     TransposeScales,
     Wgmma,
 )
-from gemmgen.ir.schedule import Cluster, LaunchControl, OneTile, Persistent, SplitK, Tile
+from gemmgen.ir.schedule import Cluster, ClusterSplitK, LaunchControl, OneTile, Persistent, SplitK, Tile
 from gemmgen.ir.spec import KernelSpec
 from gemmgen.ir.steps import (
     Activation,
@@ -66,6 +67,7 @@ __all__ = [
     "Broadcast",
     "Cast",
     "Cluster",
+    "ClusterSplitK",
     "DType",
     "Epilogue",
     "FetchTiles",
@@ -88,6 +90,7 @@ __all__ = [
     "Persistent",
     "Plan",
     "PrologueStep",
+    "PushPlan",
     "Quantise",
     "Reduce",
     "Residual",

@@ -9,7 +9,7 @@ from pydantic import Field
 from gemmgen.ir.dtype import Arch, DType
 from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import HeadSplit, Operand
-from gemmgen.ir.schedule import Cluster, Schedule, SplitK, Tile
+from gemmgen.ir.schedule import Cluster, ClusterSplitK, Schedule, SplitK, Tile
 from gemmgen.ir.steps import PrologueStep, Step
 
 
@@ -121,6 +121,8 @@ class MmaPlan(Node):
     sfb: Name | None = None
     sfb_per_column: bool = False
     sfb_columns: int = 0
+    sfb_by_lanes: bool = False
+    """Whether warps read sfb from memory, a K block a lane."""
     unroll: int = 1
     cast_a: bool = False
     """Whether warps read A, cast it and multiply out of registers."""
@@ -274,6 +276,21 @@ def is_counter(workspace: str) -> bool:
     return workspace.endswith("arrivals")
 
 
+class PushPlan(Node):
+    """Where the sums of a cluster's CTAs meet: ``buffers`` and the barrier ``full`` are addresses in shared memory.
+
+    A slice is ``columns`` columns of a warp's 16 rows. Counted warp by warp, then column by column, every ``per_cta``
+    of them belong to the next CTA; each CTA has room for what every CTA has of its own.
+    """
+
+    columns: int
+    slices: int
+    per_cta: int
+    bytes: int
+    buffers: int = 0
+    full: int = 0
+
+
 class Plan(Node):
     """Everything the template and the launcher need, and nothing they would have to compute."""
 
@@ -297,6 +314,8 @@ class Plan(Node):
     operands: tuple[Operand, ...]
     prologue: tuple[PrologueStep, ...] = ()
     workspaces: tuple[Workspace, ...] = ()
+    push: PushPlan | None = None
+    ahead: tuple[Name, ...] = ()
 
     def operand(self, name: str) -> Operand:
         """The operand of that name."""
@@ -331,12 +350,24 @@ class Plan(Node):
                 if ring.ready_count:
                     found.append((f"{ring.name}.ready", ring.ready, ring.slots))
                 found.append((f"{ring.name}.empty", ring.empty, ring.slots))
+        if self.push is not None:
+            found.append(("push.full", self.push.full, 1))
         return found
 
     @property
     def splits(self) -> int:
         """CTAs that share a tile's K blocks; 0 if the launch decides."""
-        return (self.schedule.splits or 0) if isinstance(self.schedule, SplitK) else 1
+        return (self.schedule.splits or 0) if isinstance(self.schedule, SplitK | ClusterSplitK) else 1
+
+    @property
+    def launched_together(self) -> int:
+        """CTAs of a cluster, whether they share boxes or a tile's K blocks."""
+        return self.cluster.size * (self.splits if isinstance(self.schedule, ClusterSplitK) else 1)
+
+    @property
+    def meets(self) -> bool:
+        """Whether sums of CTAs meet in a workspace."""
+        return isinstance(self.schedule, SplitK) and not self.schedule.slices
 
     @property
     def sums(self) -> int:

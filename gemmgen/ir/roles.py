@@ -71,7 +71,8 @@ class Wgmma(Node):
     ``width`` is the n of the instruction (the whole tile unless given); ``unroll`` copies of the K loop's body let the
     compiler overlap what is around products; where A is cast on the way, 2 give it a second set of registers, so that a
     block is read while the one before is multiplied. ``promote`` sums K blocks in fp32 after scaling; without it the
-    tensor core accumulates.
+    tensor core accumulates. Scales in ``reads`` come by no ring: warps read them from memory ahead of the products, a K
+    block a lane.
     """
 
     kind: Literal["wgmma"] = "wgmma"
@@ -81,6 +82,7 @@ class Wgmma(Node):
     promote: BlockScale | None = None
     width: Annotated[int, Field(ge=8, le=256, multiple_of=8)] | None = None
     unroll: Annotated[int, Field(ge=1, le=16)] = 1
+    reads: tuple[Name, ...] = ()
 
     @property
     def fills(self) -> tuple[str, ...]:
@@ -90,7 +92,7 @@ class Wgmma(Node):
     def operands(self) -> tuple[str, ...]:
         """What it reads from the rings it drains."""
         scales = (self.promote.a, self.promote.b) if self.promote else ()
-        return (self.a, self.b, *scales)
+        return (self.a, self.b, *(name for name in scales if name not in self.reads))
 
 
 class TransposeScales(Node):

@@ -70,4 +70,16 @@ class SplitK(Node):
     raster_group: Annotated[int, Field(ge=1)] = 8
 
 
-Schedule = Annotated[OneTile | Persistent | LaunchControl | SplitK, Field(discriminator="kind")]
+class ClusterSplitK(Node):
+    """One tile for a cluster of ``splits`` CTAs that share its K blocks: not persistent, for products of few rows.
+
+    Each CTA pushes slices of its sums into the shared memory of those that own them, which add up in the order of
+    ranks and run the epilogue on their slices. Nobody waits for more than that; with one split nothing is pushed. The
+    loading warp fills the whole ring before the CTA is synchronised.
+    """
+
+    kind: Literal["cluster_split_k"] = "cluster_split_k"
+    splits: Annotated[int, Field(ge=1, le=8)] = 1
+
+
+Schedule = Annotated[OneTile | Persistent | LaunchControl | SplitK | ClusterSplitK, Field(discriminator="kind")]

@@ -11,6 +11,7 @@ from gemmgen.ir.dtype import Arch, DType
 from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import Operand, split_axis
 from gemmgen.ir.prologue import prologue_fits, slices_fit
+from gemmgen.ir.reading import ahead_fits, reads_fit
 from gemmgen.ir.roles import FetchTiles, MmaSync, Multiplier, Ring, Role, Tcgen05, TmaLoad, TransposeScales
 from gemmgen.ir.schedule import Cluster, LaunchControl, Persistent, Schedule, SplitK, Tile
 from gemmgen.ir.steps import Apply, Bias, Cast, Gate, Keep, PrologueStep, Quantise, Reduce, Residual, Scale, Step, Store
@@ -37,7 +38,9 @@ class KernelSpec(Node):
 
     The ``prologue`` works on A's values on their way to the tensor core.
     ``programmatic_launch`` lets the kernel start before the one ahead of it in the stream has ended; it waits
-    for that one's memory before it reads or writes any. ``ctas_per_sm`` is how many CTAs one SM should hold.
+    for that one's memory before it reads or writes any. Operands in ``ahead`` it may read before: weights, which no
+    kernel writes that may still run. (Kernels that start early may come several in a row, so looking at the last one
+    is not enough.) ``ctas_per_sm`` is how many CTAs one SM should hold.
     """
 
     name: Name
@@ -52,6 +55,7 @@ class KernelSpec(Node):
     programmatic_launch: bool = False
     ctas_per_sm: Annotated[int, Field(ge=1, le=4)] = 1
     prologue: tuple[PrologueStep, ...] = ()
+    ahead: tuple[Name, ...] = ()
 
     def operand(self, name: str) -> Operand:
         """The operand of that name; raises ``ValueError`` that lists the known ones."""
@@ -186,7 +190,7 @@ def _multiplier_is_fed(spec: KernelSpec) -> None:
 
 def _operands_are_used(spec: KernelSpec) -> None:
     _store(spec)
-    used = {name for ring in spec.rings for name in ring.holds}
+    used = {name for ring in spec.rings for name in ring.holds} | set(getattr(spec.math.body, "reads", ()))
     for step in (*spec.prologue, *spec.epilogue):
         for name in step.operands:
             spec.operand(name)
@@ -362,7 +366,9 @@ CHECKS = (
     _roles_are_complete,
     _rings_are_joined,
     _schedule_is_served,
+    reads_fit,
     _multiplier_is_fed,
+    ahead_fits,
     _operands_are_used,
     _chain_is_typed,
     _outputs_are_apart,

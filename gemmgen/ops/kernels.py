@@ -38,7 +38,7 @@ def kernel_text(plan: AnyPlan) -> KernelText:
         arch=plan.arch.value,
         threads=plan.threads,
         shared_bytes=plan.shared_bytes,
-        cluster=(1 if isinstance(plan, LayoutPlan) else plan.cluster.size, 1, 1),
+        cluster=(1 if isinstance(plan, LayoutPlan) else plan.launched_together, 1, 1),
         labels=labels(plan),
     )
 
@@ -52,9 +52,17 @@ def labels(plan: AnyPlan) -> Any:
         return Labels(regions=[("tile line", 0, line, line, plan.tile_lines)])
     return Labels(
         barriers=plan.barriers,
-        regions=[region for each in plan.rings for region in _regions(plan, each)],
+        regions=[region for each in plan.rings for region in _regions(plan, each)] + _pushed(plan),
         roles=[(role.name, role.first_warp, role.warps) for role in plan.roles],
     )
+
+
+def _pushed(plan: Plan) -> list[tuple[str, int, int, int, int]]:
+    """The buffers of partial sums, one for each CTA of the cluster."""
+    if plan.push is None:
+        return []
+    size = plan.push.bytes // plan.splits
+    return [("push.sums", plan.push.buffers, size, size, plan.splits)]
 
 
 def _regions(plan: Plan, ring: RingPlan) -> list[tuple[str, int, int, int, int]]:

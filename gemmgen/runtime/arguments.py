@@ -124,7 +124,7 @@ def workspace_bytes(plan: AnyPlan, sizes: Mapping[str, int]) -> dict[str, int]:
 def _split_bytes(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
     """Sums of CTAs that share a tile, and counters, all 0 before the launch and after."""
     splits = plan.splits or sizes["s"]
-    if plan.sliced or splits == 1:
+    if not plan.meets or splits == 1:
         return {}
     warps = -(-sizes["m"] // plan.tile.m) * -(-sizes["n"] // plan.tile.n) * plan.storing.warps
     return {"partials": warps * splits * plan.sums * LANES * 4, "arrivals": warps * 4}

@@ -27,6 +27,11 @@ DEVICE void sync_cluster() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
+// barrier.cluster.arrive and barrier.cluster.wait, PTX 8.0, sm_90: what threads of the cluster did before they arrived, those
+// that have waited see. Other work may stand between the two.
+DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
 // griddepcontrol.launch_dependents, PTX 7.8, sm_90: the next kernel in the stream may start.
 DEVICE void launch_dependents() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 

@@ -55,6 +55,18 @@ DEVICE void mbarrier_wait(u32 bar, u32 parity) {
   }
 }
 
+// mbarrier.try_wait.parity with the scope of a cluster, PTX 8.0, sm_90: for what its other CTAs have written here.
+DEVICE void mbarrier_wait_cluster(u32 bar, u32 parity) {
+  u32 done;
+  do {
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+        : "=r"(done)
+        : "r"(bar), "r"(parity)
+        : "memory");
+  } while (!done);
+}
+
 // cp.async.mbarrier.arrive.noinc, PTX 7.0, sm_80: one arrival once this thread's earlier cp.async have landed.
 DEVICE void cp_async_mbarrier_arrive(u32 bar) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory");

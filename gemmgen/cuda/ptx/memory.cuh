@@ -28,6 +28,21 @@ DEVICE void store_shared(u32 to, float2 x) {
   asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x.x), "f"(x.y) : "memory");
 }
 
+// ld.shared.v4.f32
+DEVICE float4 load_shared_quad(u32 from) {
+  float4 x;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(from) : "memory");
+  return x;
+}
+
+// st.async.v4, PTX 8.1, sm_90: four numbers to shared memory of a CTA of the cluster, 16 bytes counted at a barrier there.
+DEVICE void store_async(u32 to, const float* x, u32 bar) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+      "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]), "r"(bar)
+      : "memory");
+}
+
 // ld.shared.u32, st.shared.u32, st.shared.v4
 DEVICE u32 load_shared_word(u32 from) {
   u32 x;

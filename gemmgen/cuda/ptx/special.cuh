@@ -33,6 +33,9 @@ DEVICE float exchange(float x) {
 // shfl.sync.idx: what lane `place` of this lane's four has.
 DEVICE float from_quad(float x, u32 place) { return __shfl_sync(0xffffffff, x, place, 4); }
 
+// shfl.sync.idx: what one lane has.
+DEVICE float from_lane(float x, u32 lane) { return __shfl_sync(0xffffffff, x, lane); }
+
 // shfl.sync.idx: what lane 0 has.
 DEVICE u32 first_lanes(u32 x) { return __shfl_sync(0xffffffff, x, 0); }
 

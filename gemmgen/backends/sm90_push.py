@@ -1,0 +1,102 @@
+"""Lowering of ClusterSplitK on Hopper: what such a spec may not have, and where partial sums are pushed to."""
+
+from __future__ import annotations
+
+from gemmgen.backends.placement import align
+from gemmgen.ir import ClusterSplitK, KernelSpec, MmaPlan, Operand, Part, PushPlan, Reduce, Wgmma
+from gemmgen.ir.spec import GATED_COLUMNS
+
+COLUMNS = 8
+"""Columns of a fragment that a thread has two of: the narrowest slice."""
+ROW_BYTES = 512
+"""Bytes that a warp holds of 8 columns."""
+BARRIER_BYTES = 8
+SCALED_BOX = ("n/128", "k/128")
+"""Scales of B that lanes can read."""
+
+
+def check_cluster_split_k(spec: KernelSpec) -> None:
+    """Refuse what the form has no place for, each with a way out."""
+    if not isinstance(spec.schedule, ClusterSplitK):
+        return
+    where = f"spec {spec.name!r} has schedule cluster_split_k"
+    if spec.cluster.size > 1:
+        raise ValueError(f"{where} and a cluster that multicasts; its CTAs have unlike K blocks, so leave cluster out")
+    if spec.prologue:
+        raise ValueError(f"{where} and a prologue; use SplitK(splits=None), whose CTAs meet in a workspace")
+    if reduced := [step.to for step in spec.epilogue if isinstance(step, Reduce)]:
+        raise ValueError(
+            f"{where} and reduces to {reduced[0]!r}; tiles of a reduction are stored by one CTA, so use Persistent"
+        )
+    if spec.load.warps != 1 or spec.roles[0] != spec.math:
+        raise ValueError(f"{where}: warps that multiply come first, then one that loads; see role {spec.load.name!r}")
+    if spec.gate and stored_columns(spec) % GATED_COLUMNS:
+        raise ValueError(
+            f"{where}: CTAs own slices of {stored_columns(spec)} columns, but a gate takes {GATED_COLUMNS} at a time; "
+            "use fewer splits or a wider tile"
+        )
+
+
+def check_one_block(spec: KernelSpec, mma: MmaPlan, parts: tuple[Part, ...]) -> None:
+    """Refuse tiles of several blocks a warpgroup, and scales that lanes of a loading warp would have to gather."""
+    if not isinstance(spec.schedule, ClusterSplitK):
+        return
+    if mma.units > 1:
+        raise ValueError(
+            f"spec {spec.name!r} has schedule cluster_split_k and {mma.row_blocks} x {mma.col_blocks} blocks a "
+            "warpgroup; use one: a warpgroup for 64 rows and a width of the whole tile"
+        )
+    if gathered := [part.operand for part in parts if part.copy_by == "lanes"]:
+        raise ValueError(
+            f"spec {spec.name!r} has schedule cluster_split_k, whose one loading thread cannot copy {gathered[0]!r} by "
+            "TMA; lay it out along its rows, or name it in the reads of the role that multiplies"
+        )
+
+
+def scales_by_lanes(spec: KernelSpec, sfb: Operand) -> bool:
+    """Whether warps read B's scales themselves, which then are one for 128 columns and 128 of k."""
+    body = spec.math.body
+    assert isinstance(body, Wgmma)
+    if sfb.name not in body.reads:
+        return False
+    if sfb.box != SCALED_BOX or sfb.inner != SCALED_BOX[1] or spec.gate:
+        raise ValueError(
+            f"role {spec.math.name!r} reads {sfb.name!r} with box {sfb.box}; lanes read scales with box {SCALED_BOX} "
+            "that lie along k, of products without a gate; let a ring hold others"
+        )
+    return True
+
+
+def stored_columns(spec: KernelSpec) -> int:
+    """Columns of the product that a warp stores at once: an equal share of the tile if it is whole fragments."""
+    body = spec.math.body
+    assert isinstance(body, Wgmma)
+    splits = spec.schedule.splits if isinstance(spec.schedule, ClusterSplitK) else 1
+    if splits == 1:
+        return body.width or spec.tile.n
+    return spec.tile.n // splits if spec.tile.n % (COLUMNS * splits) == 0 else COLUMNS
+
+
+def push_plan(spec: KernelSpec) -> PushPlan | None:
+    """Who owns which slices of a tile; addresses are still open. None where no CTA shares a tile."""
+    if not isinstance(spec.schedule, ClusterSplitK) or spec.schedule.splits == 1:
+        return None
+    columns, splits = stored_columns(spec), spec.schedule.splits
+    slices = spec.tile.n // columns * spec.math.warps
+    per_cta = -(-slices // splits)
+    return PushPlan(
+        columns=columns, slices=slices, per_cta=per_cta, bytes=per_cta * splits * columns // COLUMNS * ROW_BYTES
+    )
+
+
+def push_bytes(push: PushPlan | None) -> int:
+    """What the buffers take behind the rings' barriers, with their own, wherever those end."""
+    return 0 if push is None else BARRIER_BYTES + push.bytes + BARRIER_BYTES
+
+
+def placed(push: PushPlan | None, shared_bytes: int) -> PushPlan | None:
+    """The plan with addresses in the last bytes of shared memory."""
+    if push is None:
+        return None
+    start = align(shared_bytes - push_bytes(push), 16)
+    return push.replace(buffers=start, full=start + push.bytes)

@@ -1,0 +1,50 @@
+"""Rules of what is read otherwise than through a ring behind a wait: scales by lanes, operands ahead of a launch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gemmgen.ir.roles import Wgmma
+from gemmgen.ir.schedule import ClusterSplitK
+
+if TYPE_CHECKING:
+    from gemmgen.ir.spec import KernelSpec
+
+
+def reads_fit(spec: KernelSpec) -> None:
+    """Only scales of B come by no ring, and only where a CTA has one tile."""
+    body = spec.math.body
+    if not isinstance(body, Wgmma):
+        return
+    if body.reads and not isinstance(spec.schedule, ClusterSplitK):
+        raise ValueError(
+            f"role {spec.math.name!r} reads {body.reads} itself; only a schedule cluster_split_k does so, else let a "
+            "ring hold them"
+        )
+    for name in body.reads:
+        if body.promote is None or name != body.promote.b:
+            scales = body.promote and body.promote.b
+            raise ValueError(
+                f"role {spec.math.name!r} reads {name!r}; only the scales of B, {scales!r}, come by no ring"
+            )
+        if held := [ring.name for ring in spec.rings if name in ring.holds]:
+            raise ValueError(
+                f"role {spec.math.name!r} reads {name!r} itself, but ring {held[0]!r} holds it; remove one"
+            )
+
+
+def ahead_fits(spec: KernelSpec) -> None:
+    """Reading ahead of the wait is for launches that wait, and for what roles load."""
+    if spec.ahead and not spec.programmatic_launch:
+        raise ValueError(f"spec {spec.name!r}: nothing is read ahead of a launch that waits; set programmatic_launch")
+    if spec.ahead and not isinstance(spec.schedule, ClusterSplitK):
+        raise ValueError(
+            f"spec {spec.name!r} reads {spec.ahead} ahead; only a schedule cluster_split_k does, else leave it out"
+        )
+    loaded = {name for ring in spec.rings if ring.turns == "k" for name in ring.holds}
+    loaded |= set(getattr(spec.math.body, "reads", ()))
+    for name in spec.ahead:
+        if name not in loaded:
+            raise ValueError(
+                f"spec {spec.name!r} reads {name!r} ahead, which no role loads; known are {sorted(loaded)}"
+            )
