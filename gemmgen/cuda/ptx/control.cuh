@@ -27,9 +27,10 @@ DEVICE void sync_cluster() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
-// barrier.cluster.arrive and barrier.cluster.wait, PTX 8.0, sm_90: what threads of the cluster did before they arrived, those
-// that have waited see. Other work may stand between the two.
-DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+// barrier.cluster.arrive.relaxed and barrier.cluster.wait, PTX 8.0, sm_90: what was fenced before the arrival, mbarriers that
+// were initialised, those that have waited see. Other work may stand between the two. `.release` would become a memory
+// barrier for the whole GPU and wait for every load in flight.
+DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
 // griddepcontrol.launch_dependents, PTX 7.8, sm_90: the next kernel in the stream may start.
