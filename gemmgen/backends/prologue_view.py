@@ -59,4 +59,4 @@ def slice_place(plan: Plan) -> str:
 
 def even_splits(plan: Plan) -> str:
     """The schedule of splits that the launch decides on."""
-    return f"gemmgen::EvenSplits<TILE_M, TILE_N, {plan.schedule.raster_group}>"
+    return f"gemmgen::EvenSplits<TILE_M, TILE_N, {plan.raster_group}>"

@@ -103,7 +103,7 @@ def _sm90_schedule(plan: Plan) -> str:
         return f"gemmgen::ClusterSplitK<TILE_M, TILE_N, {plan.splits}>"
     if not plan.splits:
         return even_splits(plan)
-    return f"gemmgen::Persistent<TILE_M, TILE_N, {plan.schedule.raster_group}, CLUSTER_M, CLUSTER_N>"
+    return f"gemmgen::Persistent<TILE_M, TILE_N, {plan.raster_group}, CLUSTER_M, CLUSTER_N>"
 
 
 def _param_line(param: Param, outputs: tuple[str, ...]) -> str:

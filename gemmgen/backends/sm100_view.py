@@ -62,7 +62,7 @@ def sm100_view(plan: Plan) -> dict[str, Any]:
 def _schedule(plan: Plan) -> str:
     if not plan.splits:
         return even_splits(plan)
-    return f"gemmgen::Persistent<TILE_M, TILE_N, {plan.schedule.raster_group}, CLUSTER_M, CLUSTER_N>"
+    return f"gemmgen::Persistent<TILE_M, TILE_N, {plan.raster_group}, CLUSTER_M, CLUSTER_N>"
 
 
 def _walks(plan: Plan) -> dict[str, str]:

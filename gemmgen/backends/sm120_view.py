@@ -56,7 +56,7 @@ def _call(mma: MmaSyncPlan) -> str:
 
 
 def _schedule(plan: Plan) -> str:
-    tiles = f"TILE_M, TILE_N, {plan.schedule.raster_group}"
+    tiles = f"TILE_M, TILE_N, {plan.raster_group}"
     if not plan.splits:
         return even_splits(plan)
     if plan.splits == 1:

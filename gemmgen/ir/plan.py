@@ -360,6 +360,13 @@ class Plan(Node):
         return (self.schedule.splits or 0) if isinstance(self.schedule, SplitK | ClusterSplitK) else 1
 
     @property
+    def raster_group(self) -> int:
+        """Rows of tiles that are walked together."""
+        if isinstance(self.schedule, ClusterSplitK):
+            raise ValueError(f"{self.name}: tiles of schedule {self.schedule.kind} go down the columns, in no groups")
+        return self.schedule.raster_group
+
+    @property
     def launched_together(self) -> int:
         """CTAs of a cluster, whether they share boxes or a tile's K blocks."""
         return self.cluster.size * (self.splits if isinstance(self.schedule, ClusterSplitK) else 1)
