@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from environment import write
 from inputs import mn_major, quantise_blocks, quantise_rows, worst_tile
-from timing import Flush, times
 
 import gemmgen.ops as ops
+from gemmgen.runtime.timing import Flush, times
 
 SIZES_NK = [(2112, 7168), (576, 7168), (24576, 1536), (32768, 512), (7168, 16384), (4096, 7168), (7168, 2048)]
 SIZES_M = [64, 128, 4096, 8192]

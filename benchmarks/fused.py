@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 from environment import write
-from timing import Flush, times
 
 from gemmgen import ops
+from gemmgen.runtime.timing import Flush, times
 
 ROWS = (128, 1024, 4096, 8192)
 COLUMNS = ((4096, 7168), (7168, 2048), (24576, 1536))

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 from environment import write
-from timing import Flush, times
 
 from gemmgen import ops
 from gemmgen.ir import Arch, DType
 from gemmgen.ops import relayout
 from gemmgen.runtime.architectures import resolve
+from gemmgen.runtime.timing import Flush, times
 
 SIZES = ((4096, 4096), (7168, 4096), (24576, 1536), (7168, 16384), (4096, 7176))
 Case = tuple[str, Callable[[], object], Callable[[], object], int]

@@ -17,12 +17,12 @@ from unittest.mock import patch
 
 import torch
 from environment import write
-from timing import Flush, times
 
 import gemmgen
 from gemmgen import ops
 from gemmgen.catalog import PrenormShape, tf32_hc_prenorm_gemm
 from gemmgen.ops import dispatch
+from gemmgen.runtime.timing import Flush, times
 
 DEEPGEMM = {
     (13, 24, 28672): (107.2, 12.0),

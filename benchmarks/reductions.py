@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 from environment import write
-from timing import Flush, times
 
 import gemmgen
 from gemmgen.ir import Cast, DType, Epilogue, Operand, Reduce, Store
+from gemmgen.runtime.timing import Flush, times
 
 SHAPES = tuple((m, n, k) for n, k in ((4096, 7168), (7168, 2048), (24576, 1536)) for m in (128, 1024, 4096, 8192))
 SIDES = {"rows": ("sum_of_squares", "n"), "whole": ("amax", "mn"), "columns": ("sum", "m")}

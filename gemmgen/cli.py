@@ -154,6 +154,25 @@ def explain(
     explain_choice(operator, Sizes(m, n, k), arch, card, as_json)
 
 
+@app.command()
+def tune(
+    operator: Annotated[str, typer.Argument(metavar="OP", help="An operator such as fp8_gemm_nt.")],
+    shapes: Annotated[Path, typer.Option("--shapes", help="Text with m n k on each line.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The tuned file, which GEMMGEN_TUNED may then name.")
+    ] = Path("gemmgen_tuned.json"),
+    again: Annotated[bool, typer.Option("--again", help="Also measure what the file has already.")] = False,
+    times: Annotated[
+        Path | None, typer.Option("--times", help="Also write the time of every kernel, a line of JSON a problem.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the random input.")] = 0,
+) -> None:
+    """Measure every kernel that could serve some problems on the GPU here, and keep the fastest in a file."""
+    from gemmgen.commands.tuning import tune as tune_operator
+
+    tune_operator(operator, shapes, output, again, times, seed)
+
+
 @app.command("compile")
 def compile_kernels(
     targets: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...")] = None,

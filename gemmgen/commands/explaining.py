@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 
 from gemmgen.commands.output import print_table
-from gemmgen.commands.place import Place, place
+from gemmgen.commands.place import Place, place, stores_directly
 from gemmgen.commands.targets import Sizes
 from gemmgen.ir import Arch
 from gemmgen.ops import choice
@@ -44,7 +44,8 @@ def explain(operator: str, sizes: Sizes, arch: str | None, card: str | None, as_
     if operator not in OPERATORS:
         raise ValueError(f"operator: {operator!r} is unknown; use one of {', '.join(OPERATORS)}")
     where = place(operator, arch, card)
-    selection = select(operator, sizes.m, sizes.n, sizes.k, where.sms, Choices(arch=where.arch, card=where.card))
+    choices = Choices(arch=where.arch, card=where.card, direct_store=stores_directly(sizes.n))
+    selection = select(operator, sizes.m, sizes.n, sizes.k, where.sms, choices)
     unit = UNITS[where.arch]
     if as_json:
         facts = {"operator": operator, "m": sizes.m, "n": sizes.n, "k": sizes.k, **_facts(selection, where, unit)}

@@ -32,12 +32,13 @@ SLICES = 3
 """Splits of k, where they are for outputs to tell."""
 
 Operands = dict[str, torch.Tensor | float]
+CPU = torch.device("cpu")
 
 
-def random_operands(spec: KernelSpec, sizes: Mapping[str, int], seed: int) -> Operands:
+def random_operands(spec: KernelSpec, sizes: Mapping[str, int], seed: int, device: torch.device = CPU) -> Operands:
     """Normal data, quantised block by block where the spec scales blocks; outputs full of NaN bits."""
     sizes = {**sizes, "s": SLICES}
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(device).manual_seed(seed)
     found: Operands = {}
     for data, scale in scaled_pairs(spec):
         values = _uneven(sizes[outer_axis(data)], sizes["k"], generator)
@@ -46,18 +47,24 @@ def random_operands(spec: KernelSpec, sizes: Mapping[str, int], seed: int) -> Op
         if operand.name in found or operand in spec.outputs:
             continue
         if operand.is_scalar:
-            found[operand.name] = float(torch.rand((), generator=generator) + 0.5)
+            found[operand.name] = float(torch.rand((), generator=generator, device=device) + 0.5)
         else:
-            values = torch.randn(_shape(operand, sizes), generator=generator)
+            values = torch.randn(_shape(operand, sizes), generator=generator, device=device)
             found[operand.name] = lay_out(_representable(values, operand, spec), operand)
-    return {**found, **{output.name: poisoned(output, sizes) for output in spec.outputs}}
+    return {**found, **{output.name: poisoned(output, sizes, device) for output in spec.outputs}}
 
 
-def poisoned(output: Operand, sizes: Mapping[str, int]) -> torch.Tensor:
+def poisoned(output: Operand, sizes: Mapping[str, int], device: torch.device = CPU) -> torch.Tensor:
     """An output in which every byte is 0xFF: NaN in each type, so that an element nobody wrote shows."""
-    tensor = lay_out(torch.zeros(expected_shape(output, sizes), dtype=TORCH_DTYPES[output.dtype]), output)
-    torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).fill_(0xFF)
+    zeros = torch.zeros(expected_shape(output, sizes), dtype=TORCH_DTYPES[output.dtype], device=device)
+    tensor = lay_out(zeros, output)
+    poison(tensor)
     return tensor
+
+
+def poison(tensor: torch.Tensor) -> None:
+    """Every byte of a tensor's memory, that between its rows too, becomes 0xFF."""
+    torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage()).fill_(0xFF)
 
 
 # ---------------------------------------------------------------------------------------------- what the spec says
@@ -132,7 +139,8 @@ def _stored(scales: torch.Tensor, dtype: DType) -> torch.Tensor:
         return scales
     codes = ue8m0_bytes(scales) if dtype == DType.UE8M0X4 else encode_e4m3(scales).view(torch.uint8)
     rows, count = scales.shape
-    room = torch.full((rows, -(-count // SCALES_PER_WORD) * SCALES_PER_WORD), NAN_BYTES[dtype], dtype=torch.uint8)
+    words = -(-count // SCALES_PER_WORD)
+    room = codes.new_full((rows, words * SCALES_PER_WORD), NAN_BYTES[dtype], dtype=torch.uint8)
     room[:, :count] = codes
     return pack_bytes(room)
 
@@ -140,8 +148,9 @@ def _stored(scales: torch.Tensor, dtype: DType) -> torch.Tensor:
 def _uneven(rows: int, k: int, generator: torch.Generator) -> torch.Tensor:
     """Normal numbers whose magnitude changes from row to row and along k."""
     grains = -(-k // GRAIN)
-    powers = torch.exp2(torch.randint(-2, 3, (rows, grains), generator=generator).float())
-    return torch.randn(rows, k, generator=generator) * powers.repeat_interleave(GRAIN, 1)[:, :k]
+    device = generator.device
+    powers = torch.exp2(torch.randint(-2, 3, (rows, grains), generator=generator, device=device).float())
+    return torch.randn(rows, k, generator=generator, device=device) * powers.repeat_interleave(GRAIN, 1)[:, :k]
 
 
 def _representable(values: torch.Tensor, operand: Operand, spec: KernelSpec) -> torch.Tensor:
@@ -161,7 +170,8 @@ def lay_out(values: torch.Tensor, operand: Operand) -> torch.Tensor:
     inner = operand.box.index(operand.inner)
     step = PITCH // values.element_size()
     pitch = max(-(-values.shape[inner] // step) * step, step)
-    room = torch.full((max(values.shape[1 - inner], 1), pitch * values.element_size()), 0xFF, dtype=torch.uint8)
+    size = (max(values.shape[1 - inner], 1), pitch * values.element_size())
+    room = torch.full(size, 0xFF, dtype=torch.uint8, device=values.device)
     view = room.view(values.dtype)[: values.shape[1 - inner], : values.shape[inner]]
     view = view if inner == 1 else view.T
     view.copy_(values)

@@ -45,3 +45,8 @@ def place(operator: str, arch: str | None, card: str | None) -> Place:
         return here
     wanted = wanted or (Arch.SM90 if operator in SM90_OPERATORS else Arch.SM100)
     return Place(wanted, SMS[wanted], card)
+
+
+def stores_directly(n: int) -> bool:
+    """Whether rows of n bf16 numbers are no whole chunks of 16 bytes, which TMA stores in."""
+    return n % 8 != 0

@@ -138,7 +138,7 @@ def _tensors(x: torch.Tensor | float, y: torch.Tensor | float) -> tuple[torch.Te
 
 def compare(result: torch.Tensor, expected: torch.Tensor) -> Errors:
     """Errors of a result; NaN anywhere makes both NaN."""
-    x, y = result.double().cpu(), expected.double()
+    x, y = result.to(expected.device).double(), expected.double()
     if x.numel() == 0:
         return Errors(0.0, 0.0)
     squares = (x * x + y * y).sum()

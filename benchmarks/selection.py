@@ -1,0 +1,116 @@
+"""How near the rule's pick is to the best candidate, on problems drawn at random that nobody fitted it to.
+
+    python benchmarks/selection.py --json benchmarks/results/selection_h100.json
+    python benchmarks/selection.py --json benchmarks/results/selection_h100.json --judge
+
+Every candidate is checked against a float64 reference and timed (``gemmgen.commands.measuring``, as ``gemmgen tune``
+does); entries of tuned files count for nothing here. ``--judge`` times nothing: it asks the rule as it is now about
+the times that the file has, which is what a refitted rule is to be judged by.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import torch
+from environment import write
+
+from gemmgen.commands.measuring import measure
+from gemmgen.commands.targets import Sizes
+from gemmgen.ops.family import Selection
+from gemmgen.ops.kernels import kernel_of
+from gemmgen.ops.selection import Choices, select
+from gemmgen.runtime.parallel import compile_texts
+from gemmgen.runtime.targets import gpu
+from gemmgen.runtime.timing import Flush
+
+SEED, PROBLEMS = 20261128, 40
+MOST_ROWS, MOST_COLUMNS, GRAIN = 16384, 32768, 64
+MOST_PRODUCTS, MOST_ELEMENTS = 2**38, 2**29
+"""Bounds on m * n * k and on the elements of each matrix: under a millisecond, and a few GiB in float64."""
+OPERATORS = ("fp8_gemm_nt", "bf16_gemm_nt")
+
+
+def held_back(count: int = PROBLEMS, seed: int = SEED) -> list[Sizes]:
+    """m log-uniform from 1, n and k multiples of 64, drawn again where a problem is too large."""
+    generator = random.Random(seed)
+    found: list[Sizes] = []
+    while len(found) < count:
+        m = round(math.exp(generator.uniform(0, math.log(MOST_ROWS))))
+        n, k = (GRAIN * generator.randint(1, MOST_COLUMNS // GRAIN) for _ in range(2))
+        if m * n * k <= MOST_PRODUCTS and max(m * n, m * k, n * k) <= MOST_ELEMENTS:
+            found.append(Sizes(m, n, k))
+    return found
+
+
+def rule(operator: str, sizes: Sizes, sms: int) -> Selection:
+    """The candidates and the rule's pick, whatever was measured."""
+    return Selection.of(select(operator, sizes.m, sizes.n, sizes.k, sms, Choices()).candidates)
+
+
+def measured(problems: list[tuple[str, Sizes]], sms: int) -> list[dict[str, Any]]:
+    """A row a problem: microseconds of every candidate by name, none of a wrong one."""
+    specs = dict.fromkeys(each.spec for problem in problems for each in rule(*problem, sms).candidates)
+    list(compile_texts([kernel_of(spec).text for spec in specs], gpu().architecture))
+    flush, rows = Flush(), []
+    for operator, sizes in problems:
+        found = measure([each.spec for each in rule(operator, sizes, sms).candidates], sizes, 0, flush)
+        for each in found:
+            if not each.right:
+                print(f"WRONG {each.spec.name} {sizes}: {each.error:.2e}", flush=True)
+        row = {"op": operator, "m": sizes.m, "n": sizes.n, "k": sizes.k}
+        rows.append({**row, "us": {each.spec.name: round(each.us, 2) for each in found if each.right}})
+        print(line(judged(rows[-1], sms)), flush=True)
+    return rows
+
+
+def judged(row: dict[str, Any], sms: int) -> dict[str, Any]:
+    """The row with the rule's pick, the best, and the time of the one over the other."""
+    found = rule(row["op"], Sizes(row["m"], row["n"], row["k"]), sms)
+    picked, best = found.picked.spec.name, min(row["us"], key=lambda name: row["us"][name])
+    ratio = row["us"][picked] / row["us"][best]
+    return {**{key: row[key] for key in ("op", "m", "n", "k", "us")}, "picked": picked, "best": best, "ratio": ratio}
+
+
+def line(row: dict[str, Any]) -> str:
+    short = [row[name].partition("_bf16_")[2] for name in ("picked", "best")]
+    return (
+        f"{row['op']:12} {row['m']:6} {row['n']:6} {row['k']:6}  {short[0]:16} {row['us'][row['picked']]:8.1f}  best "
+        f"{short[1]:16} {row['us'][row['best']]:8.1f}  x{row['ratio']:.3f}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", required=True)
+    parser.add_argument("--judge", action="store_true")
+    parser.add_argument("--problems", type=int, default=PROBLEMS)
+    arguments = parser.parse_args()
+    if arguments.judge:
+        contents = json.loads(Path(arguments.json).read_text())
+        sms = int(contents["environment"]["sms"])
+        contents["rows"] = [judged(row, sms) for row in contents["rows"]]
+        Path(arguments.json).write_text(json.dumps(contents, indent=1) + "\n")
+        rows = contents["rows"]
+        for row in rows:
+            print(line(row))
+    else:
+        sms = torch.cuda.get_device_properties(0).multi_processor_count
+        problems = [(operator, sizes) for operator in OPERATORS for sizes in held_back(arguments.problems)]
+        rows = [judged(row, sms) for row in measured(problems, sms)]
+        write(arguments.json, rows, seed=SEED, what="every candidate, medians in us, L2 flushed by a 256 MiB write")
+    for operator in OPERATORS:
+        ratios = [row["ratio"] for row in rows if row["op"] == operator]
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        print(
+            f"{operator}: the pick takes {mean:.3f} of the best candidate's time, geomean; {max(ratios):.3f} at worst"
+        )
+
+
+if __name__ == "__main__":
+    main()
