@@ -1,29 +1,18 @@
-"""The operators as users call them: names, argument order and meanings of the field, on top of ``library``.
+"""The operators as users call them: names, argument order and meanings of the field.
 
-Checks Python-level arguments (pairs, recipes, output types); everything about tensors is checked further in.
+Arguments are checked further in; calls that were made before are repeated in front (``hot``).
 """
 
 from __future__ import annotations
 
 import torch
 
-from gemmgen.ops import dense, library, prenorm, scaled_call
-from gemmgen.ops.architecture import scales_blocks
-from gemmgen.ops.call_arguments import (
-    Pair,
-    Recipe,
-    check_compiled_dims,
-    check_recipe,
-    check_tensors,
-    output_dtype,
-    pair,
-    transposed,
-    transposed_pair,
-)
-from gemmgen.ops.finish import finished
-from gemmgen.ops.launch import relaunch
+from gemmgen.ops import dense_call, library
+from gemmgen.ops.call_arguments import Pair, Recipe, check_tensors, transposed, transposed_pair
+from gemmgen.ops.hot_call import hot
 
 
+@hot(pairs=("a", "b"), tensors=("d", "c", "bias"))
 def fp8_gemm_nt(
     a: Pair,
     b: Pair,
@@ -57,35 +46,11 @@ def fp8_gemm_nt(
     gate: "interleaved" or "halves": b's rows are those of gate and up, 8 of each in turn or all of gate first; d is
         [m, n/2], activation(gate) * up, with silu if no activation is named. bias [n] is added before; c is refused.
     """
-    (a_data, sfa), (b_data, sfb) = pair("a", a), pair("b", b)
-    if bias is not None or activation is not None or gate is not None:
-        check_compiled_dims(compiled_dims)
-        recipes = {"recipe": recipe, "recipe_a": recipe_a, "recipe_b": recipe_b}
-        return finished("fp8_gemm_nt", a, b, d, c, out_dtype, bias, activation, gate, **recipes)
-    stated = recipe is not None or recipe_a is not None or recipe_b is not None
-    if stated and not scales_blocks(a_data):
-        check_tensors(b=b_data, sfb=sfb)
-        check_recipe(b_data, sfb, recipe, recipe_a, recipe_b)
-    check_compiled_dims(compiled_dims)
-    if d is not None and out_dtype is None:
-        slots = (a_data, sfa, b_data, sfb, d) if c is None else (a_data, sfa, b_data, sfb, c, d)
-        if library.is_plain(slots) and relaunch(dense.PREPARED, slots):
-            library.written(d)
-            return d
-    if scales_blocks(a_data):
-        check_tensors(a=a_data, b=b_data)
-        scaled_call.check_types("fp8_gemm_nt", a_data, b_data, (torch.float8_e4m3fn,))
-        return scaled_call.ue8m0(a, b, d, c, (recipe, recipe_a, recipe_b), out_dtype, keeps_fp32=disable_ue8m0_cast)
-    check_tensors(a=a_data, sfa=sfa, b=b_data, sfb=sfb, c=c, d=d)
-    dtype = output_dtype(d, c, out_dtype)
-    if d is not None:
-        library.fp8_gemm_nt_out(a_data, sfa, b_data, sfb, c, d)
-        return d
-    if library.is_direct((a_data, sfa, b_data, sfb)):
-        return dense.fp8_gemm(a_data, sfa, b_data, sfb, c, dense.empty(a_data, b_data, dtype))
-    return library.fp8_gemm_nt(a_data, sfa, b_data, sfb, c, dtype)
+    recipes, finish = (recipe, recipe_a, recipe_b), (bias, activation, gate)
+    return dense_call.fp8(a, b, d, c, recipes, compiled_dims, disable_ue8m0_cast, out_dtype, finish)
 
 
+@hot(pairs=("a", "b"), tensors=("d", "c"))
 def fp8_gemm_nn(
     a: Pair,
     b: Pair,
@@ -102,9 +67,10 @@ def fp8_gemm_nn(
     """:func:`fp8_gemm_nt` for ``b`` given as [k, n] and its scales likewise; sm90 needs k contiguous."""
     b = transposed_pair("b", b)
     recipes = recipe, recipe_a, recipe_b
-    return fp8_gemm_nt(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, out_dtype=out_dtype)
+    return dense_call.fp8(a, b, d, c, recipes, compiled_dims, disable_ue8m0_cast, out_dtype)
 
 
+@hot(pairs=("a", "b"), tensors=("d", "c"))
 def fp8_gemm_tn(
     a: Pair,
     b: Pair,
@@ -121,9 +87,10 @@ def fp8_gemm_tn(
     """:func:`fp8_gemm_nt` for ``a`` as [k, m] and ``b`` as [k, n], scales likewise; sm90 needs k contiguous."""
     a, b = transposed_pair("a", a), transposed_pair("b", b)
     recipes = recipe, recipe_a, recipe_b
-    return fp8_gemm_nt(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, out_dtype=out_dtype)
+    return dense_call.fp8(a, b, d, c, recipes, compiled_dims, disable_ue8m0_cast, out_dtype)
 
 
+@hot(pairs=("a", "b"), tensors=("d", "c"))
 def fp8_gemm_tt(
     a: Pair,
     b: Pair,
@@ -140,9 +107,10 @@ def fp8_gemm_tt(
     """:func:`fp8_gemm_nt` for ``a`` given as [k, m] and its scales likewise; sm90 needs k contiguous."""
     a = transposed_pair("a", a)
     recipes = recipe, recipe_a, recipe_b
-    return fp8_gemm_nt(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, out_dtype=out_dtype)
+    return dense_call.fp8(a, b, d, c, recipes, compiled_dims, disable_ue8m0_cast, out_dtype)
 
 
+@hot(tensors=("a", "b", "d", "c", "bias"))
 def bf16_gemm_nt(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -167,24 +135,10 @@ def bf16_gemm_nt(
     gate: "interleaved" or "halves": b's rows are those of gate and up, 8 of each in turn or all of gate first; d is
         [m, n/2], activation(gate) * up, with silu if no activation is named. bias [n] is added before; c is refused.
     """
-    check_compiled_dims(compiled_dims)
-    if bias is not None or activation is not None or gate is not None:
-        return finished("bf16_gemm_nt", a, b, d, c, out_dtype, bias, activation, gate)
-    if d is not None and out_dtype is None:
-        slots = (a, b, d) if c is None else (a, b, c, d)
-        if library.is_plain(slots) and relaunch(dense.PREPARED, slots):
-            library.written(d)
-            return d
-    check_tensors(a=a, b=b, c=c, d=d)
-    dtype = output_dtype(d, c, out_dtype)
-    if d is not None:
-        library.bf16_gemm_nt_out(a, b, c, d)
-        return d
-    if library.is_direct((a, b)):
-        return dense.bf16_gemm(a, b, c, dense.empty(a, b, dtype))
-    return library.bf16_gemm_nt(a, b, c, dtype)
+    return dense_call.bf16(a, b, d, c, compiled_dims, out_dtype, (bias, activation, gate))
 
 
+@hot(tensors=("a", "b", "d", "c"))
 def bf16_gemm_nn(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -195,9 +149,10 @@ def bf16_gemm_nn(
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """:func:`bf16_gemm_nt` for ``b`` given as [k, n]."""
-    return bf16_gemm_nt(a, transposed("b", b), d, c, compiled_dims, out_dtype=out_dtype)
+    return dense_call.bf16(a, transposed("b", b), d, c, compiled_dims, out_dtype)
 
 
+@hot(tensors=("a", "b", "d", "c"))
 def bf16_gemm_tn(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -208,9 +163,10 @@ def bf16_gemm_tn(
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """:func:`bf16_gemm_nt` for ``a`` given as [k, m] and ``b`` as [k, n]."""
-    return bf16_gemm_nt(transposed("a", a), transposed("b", b), d, c, compiled_dims, out_dtype=out_dtype)
+    return dense_call.bf16(transposed("a", a), transposed("b", b), d, c, compiled_dims, out_dtype)
 
 
+@hot(tensors=("a", "b", "d", "c"))
 def bf16_gemm_tt(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -221,9 +177,10 @@ def bf16_gemm_tt(
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """:func:`bf16_gemm_nt` for ``a`` given as [k, m]."""
-    return bf16_gemm_nt(transposed("a", a), b, d, c, compiled_dims, out_dtype=out_dtype)
+    return dense_call.bf16(transposed("a", a), b, d, c, compiled_dims, out_dtype)
 
 
+@hot(tensors=("a", "b", "d", "sqr_sum"))
 def tf32_hc_prenorm_gemm(
     a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, sqr_sum: torch.Tensor, num_splits: int | None = None
 ) -> None:
@@ -238,9 +195,5 @@ def tf32_hc_prenorm_gemm(
     check_tensors(a=a, b=b, d=d, sqr_sum=sqr_sum)
     if d is None:
         raise TypeError("d: is a NoneType; must be a torch.Tensor to write to, such as torch.empty(m, n)")
-    slots = prenorm.slots(a, b, d, sqr_sum, num_splits)
-    if slots is not None and library.is_plain(slots) and relaunch(prenorm.PREPARED, slots):
-        library.written(d)
-        library.written(sqr_sum)
-        return
-    library.tf32_hc_prenorm_gemm(a, b, d, sqr_sum, num_splits)
+    run = library.prenorm_gemm if library.is_direct((a, b, d, sqr_sum)) else library.tf32_hc_prenorm_gemm
+    run(a, b, d, sqr_sum, num_splits)

@@ -9,14 +9,15 @@ from typing import Any
 
 import torch
 
-from gemmgen.ops import scaled_call
-from gemmgen.ops.api import fp8_gemm_nt
+from gemmgen.ops import dense_call, scaled_call
 from gemmgen.ops.call_arguments import Pair, Recipe, check_compiled_dims, check_tensors, pair, transposed_pair
+from gemmgen.ops.hot_call import hot
 from gemmgen.ops.scaled_call import FP4
 
 FP8_OR_FP4 = (torch.float8_e4m3fn, *FP4)
 
 
+@hot(pairs=("a", "b"), tensors=("d", "c"))
 def fp8_fp4_gemm_nt(
     a: Pair,
     b: Pair,
@@ -54,16 +55,10 @@ def fp8_fp4_gemm_nt(
 
     Two 4-bit factors with scales per 32 of k run at the full 4-bit rate. Two 8-bit ones are :func:`fp8_gemm_nt`.
     """
-    (a_data, _), (b_data, _) = pair("a", a), pair("b", b)
-    check_compiled_dims(compiled_dims)
-    check_tensors(a=a_data, b=b_data)
-    scaled_call.check_types("fp8_fp4_gemm_nt", a_data, b_data, FP8_OR_FP4)
-    recipes = recipe, recipe_a, recipe_b
-    if a_data.dtype not in FP4 and b_data.dtype not in FP4:
-        return fp8_gemm_nt(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, out_dtype=out_dtype)
-    return scaled_call.ue8m0(a, b, d, c, recipes, out_dtype, keeps_fp32=disable_ue8m0_cast)
+    return _fp8_fp4(a, b, d, c, (recipe, recipe_a, recipe_b), compiled_dims, disable_ue8m0_cast, out_dtype)
 
 
+@hot(pairs=("a", "b"), tensors=("d", "c"))
 def fp8_fp4_gemm_nn(
     a: Pair,
     b: Pair,
@@ -80,9 +75,10 @@ def fp8_fp4_gemm_nn(
     """:func:`fp8_fp4_gemm_nt` for ``b`` given as [k, n] and its scales likewise; 4-bit data as there."""
     b = transposed_pair("b", b)
     recipes = recipe, recipe_a, recipe_b
-    return fp8_fp4_gemm_nt(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, out_dtype=out_dtype)
+    return _fp8_fp4(a, b, d, c, recipes, compiled_dims, disable_ue8m0_cast, out_dtype)
 
 
+@hot(pairs=("a", "b"), tensors=("d", "c"))
 def fp8_fp4_gemm_tn(
     a: Pair,
     b: Pair,
@@ -99,9 +95,10 @@ def fp8_fp4_gemm_tn(
     """:func:`fp8_fp4_gemm_nt` for ``a`` as [k, m] and ``b`` as [k, n], scales likewise; 4-bit data as there."""
     a, b = transposed_pair("a", a), transposed_pair("b", b)
     recipes = recipe, recipe_a, recipe_b
-    return fp8_fp4_gemm_nt(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, out_dtype=out_dtype)
+    return _fp8_fp4(a, b, d, c, recipes, compiled_dims, disable_ue8m0_cast, out_dtype)
 
 
+@hot(pairs=("a", "b"), tensors=("d", "c"))
 def fp8_fp4_gemm_tt(
     a: Pair,
     b: Pair,
@@ -118,9 +115,10 @@ def fp8_fp4_gemm_tt(
     """:func:`fp8_fp4_gemm_nt` for ``a`` given as [k, m] and its scales likewise; 4-bit data as there."""
     a = transposed_pair("a", a)
     recipes = recipe, recipe_a, recipe_b
-    return fp8_fp4_gemm_nt(a, b, d, c, *recipes, compiled_dims, disable_ue8m0_cast, out_dtype=out_dtype)
+    return _fp8_fp4(a, b, d, c, recipes, compiled_dims, disable_ue8m0_cast, out_dtype)
 
 
+@hot(pairs=("a", "b"), tensors=("d", "c"))
 def mxfp4_gemm_nt(
     a: Pair,
     b: Pair,
@@ -163,6 +161,25 @@ def nvfp4_gemm_nt(
     check_tensors(a=a_data, b=b_data)
     scaled_call.check_types("nvfp4_gemm_nt", a_data, b_data, FP4)
     return scaled_call.ue4m3(a, b, d, c, _number("alpha", alpha) * scale_a * scale_b, out_dtype)
+
+
+def _fp8_fp4(
+    a: Any,
+    b: Any,
+    d: torch.Tensor | None,
+    c: torch.Tensor | None,
+    recipes: scaled_call.Recipes,
+    compiled_dims: str,
+    disable_ue8m0_cast: bool,
+    out_dtype: torch.dtype | None,
+) -> torch.Tensor:
+    (a_data, _), (b_data, _) = pair("a", a), pair("b", b)
+    check_compiled_dims(compiled_dims)
+    check_tensors(a=a_data, b=b_data)
+    scaled_call.check_types("fp8_fp4_gemm_nt", a_data, b_data, FP8_OR_FP4)
+    if a_data.dtype not in FP4 and b_data.dtype not in FP4:
+        return dense_call.fp8(a, b, d, c, recipes, compiled_dims, disable_ue8m0_cast, out_dtype)
+    return scaled_call.ue8m0(a, b, d, c, recipes, out_dtype, keeps_fp32=disable_ue8m0_cast)
 
 
 def _without_tensor_scale(name: str, value: Any) -> tuple[Any, float]:

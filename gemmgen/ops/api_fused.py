@@ -16,11 +16,13 @@ from gemmgen.ir import Epilogue
 from gemmgen.ops.architecture import scales_blocks
 from gemmgen.ops.call_arguments import Pair, Recipe, pair
 from gemmgen.ops.fused_op import MADE, fuse
+from gemmgen.ops.hot_call import hot
 from gemmgen.ops.quantise.layout import lies_mn_major
 
 Quantised = tuple[torch.Tensor, torch.Tensor]
 
 
+@hot(pairs=("a", "b"), tensors=("d_fp8", "d_sf"))
 def fp8_gemm_nt_mxfp8out(
     a: Pair,
     b: Pair,
@@ -40,17 +42,19 @@ def fp8_gemm_nt_mxfp8out(
         Left out: words where tensor cores apply scales, bytes elsewhere.
     """
     data, _ = pair("a", a)
-    run = MADE[_mxfp8("fp8_gemm_nt", _packed(data, d_sf))]
+    run = MADE[_mxfp8("fp8_gemm_nt", _packed(data, d_sf))].apply
     return _both(run(a, b, d_fp8=d_fp8, d_sf=d_sf, recipe=recipe, recipe_a=recipe_a, recipe_b=recipe_b))
 
 
+@hot(tensors=("a", "b", "d_fp8", "d_sf"))
 def bf16_gemm_nt_mxfp8out(
     a: torch.Tensor, b: torch.Tensor, d_fp8: torch.Tensor | None = None, d_sf: torch.Tensor | None = None
 ) -> Quantised:
     """:func:`bf16_gemm_nt` into MXFP8; outputs are those of :func:`fp8_gemm_nt_mxfp8out`."""
-    return _both(MADE[_mxfp8("bf16_gemm_nt", _packed(a, d_sf))](a, b, d_fp8=d_fp8, d_sf=d_sf))
+    return _both(MADE[_mxfp8("bf16_gemm_nt", _packed(a, d_sf))].apply(a, b, d_fp8=d_fp8, d_sf=d_sf))
 
 
+@hot(pairs=("a", "b"), tensors=("d_fp8", "d_sf"))
 def fp8_gemm_nt_fp8out(
     a: Pair,
     b: Pair,
@@ -68,15 +72,16 @@ def fp8_gemm_nt_fp8out(
     d_sf: fp32 scales [m, ceil(n/128)] to write to, contiguous along n, or along m as sm90 reads the scales of a next
         product's ``a``; left out, they lie along m, columns 16 bytes apart.
     """
-    run = MADE[_fp8("fp8_gemm_nt", _major(d_sf))]
+    run = MADE[_fp8("fp8_gemm_nt", _major(d_sf))].apply
     return _both(run(a, b, d_fp8=d_fp8, d_sf=d_sf, recipe=recipe, recipe_a=recipe_a, recipe_b=recipe_b))
 
 
+@hot(tensors=("a", "b", "d_fp8", "d_sf"))
 def bf16_gemm_nt_fp8out(
     a: torch.Tensor, b: torch.Tensor, d_fp8: torch.Tensor | None = None, d_sf: torch.Tensor | None = None
 ) -> Quantised:
     """:func:`bf16_gemm_nt` into e4m3 with one fp32 scale for 128 columns, as :func:`fp8_gemm_nt_fp8out`."""
-    return _both(MADE[_fp8("bf16_gemm_nt", _major(d_sf))](a, b, d_fp8=d_fp8, d_sf=d_sf))
+    return _both(MADE[_fp8("bf16_gemm_nt", _major(d_sf))].apply(a, b, d_fp8=d_fp8, d_sf=d_sf))
 
 
 def _packed(a: object, d_sf: torch.Tensor | None) -> bool:

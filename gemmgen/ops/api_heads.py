@@ -5,6 +5,8 @@ Knows argument conventions; the chain is an ordinary epilogue, and ``fuse`` make
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 
 from gemmgen import catalog
@@ -21,8 +23,10 @@ from gemmgen.ops.call_arguments import (
     pair,
 )
 from gemmgen.ops.fused_op import MADE, fuse
+from gemmgen.ops.hot_call import hot
 
 
+@hot(pairs=("a", "b"), tensors=("d",))
 def fp8_gemm_nt_skip_head_mid(
     a: Pair,
     b: Pair,
@@ -49,13 +53,18 @@ def fp8_gemm_nt_skip_head_mid(
     if disable_ue8m0_cast and scales_blocks(data):
         scaled_call.refuse_fp32(sfa, sfb)
     wide = output_dtype(d, None, None) == torch.float32
-    MADE[_operator(wide, *head_splits)](a, b, d=d, recipe=recipe)
+    MADE[_operator(wide, *head_splits)].apply(a, b, d=d, recipe=recipe)
     return d
 
 
 def _operator(wide: bool, left: int, mid: int, right: int) -> str:
+    return _fused(wide, left, mid, right)
+
+
+_operator = torch.compiler.assume_constant_result(_operator)  # compilers do not look into how specs are made
+
+
+@cache
+def _fused(wide: bool, left: int, mid: int, right: int) -> str:
     heads = HeadSplit(left=left, mid=mid, right=right)
     return fuse("fp8_gemm_nt", catalog.head_split_output(DType.F32 if wide else DType.BF16, heads)).name
-
-
-_operator = torch.compiler.assume_constant_result(_operator)

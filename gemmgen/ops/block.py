@@ -38,8 +38,7 @@ def block_builder(
     slots = None if 0 in problem.sizes.values() else _address_slots(plan, tensors, problem, encode)
     if slots is None:  # with an extent of 0, maps describe the output's memory and not their own
         return _repacking(plan, tensors, scalars, problem, encode)
-    base = whole_block(plan, problem, encode)
-    return _patching(base, slots + _scalar_slots(plan, scalars))
+    return PatchedBlock(whole_block(plan, problem, encode), slots, _scalar_slots(plan, scalars))
 
 
 def _repacking(
@@ -58,34 +57,40 @@ def _moved(problem: Problem, addresses: Mapping[str, int]) -> Problem:
     return replace(problem, tensors=views, workspace={name: addresses[name] for name in problem.workspace})
 
 
-def _patching(base: bytes, slots: list[tuple[int, str, int]]) -> Block:
-    """One ``struct`` call over fixed bytes and the exchanged fields between them."""
-    layout = ["<"]
-    fields: list[bytes | None] = []
-    from_addresses: list[tuple[int, int]] = []
-    from_scalars: list[tuple[int, int]] = []
-    position = 0
-    for offset, code, index in sorted(slots):
-        if offset > position:
-            layout.append(f"{offset - position}s")
-            fields.append(base[position:offset])
-        layout.append(code)
-        (from_addresses if code == "Q" else from_scalars).append((len(fields), index))
-        fields.append(None)
-        position = offset + struct.calcsize(f"<{code}")
-    layout.append(f"{len(base) - position}s")
-    fields.append(base[position:])
-    pack_block = struct.Struct("".join(layout)).pack
+class PatchedBlock:
+    """One ``struct`` call over fixed bytes and the exchanged fields between them.
 
-    def build(addresses: Sequence[int], values: Sequence[float]) -> bytes:
-        filled: list[Any] = fields.copy()
-        for at, index in from_addresses:
+    ``base`` is a whole block; ``addresses`` and ``scalars`` are offset in it and index of what lies there.
+    """
+
+    def __init__(self, base: bytes, addresses: Sequence[tuple[int, int]], scalars: Sequence[tuple[int, int]]) -> None:
+        self.base = base
+        self.addresses, self.scalars = tuple(addresses), tuple(scalars)
+        layout = ["<"]
+        self._fields: list[bytes | None] = []
+        self._from_addresses: list[tuple[int, int]] = []
+        self._from_scalars: list[tuple[int, int]] = []
+        position = 0
+        exchanged = [(at, "Q", each) for at, each in addresses] + [(at, "f", each) for at, each in scalars]
+        for offset, code, index in sorted(exchanged):
+            if offset > position:
+                layout.append(f"{offset - position}s")
+                self._fields.append(base[position:offset])
+            layout.append(code)
+            (self._from_addresses if code == "Q" else self._from_scalars).append((len(self._fields), index))
+            self._fields.append(None)
+            position = offset + struct.calcsize(f"<{code}")
+        layout.append(f"{len(base) - position}s")
+        self._fields.append(base[position:])
+        self._pack = struct.Struct("".join(layout)).pack
+
+    def __call__(self, addresses: Sequence[int], values: Sequence[float]) -> bytes:
+        filled: list[Any] = self._fields.copy()
+        for at, index in self._from_addresses:
             filled[at] = addresses[index]
-        for at, index in from_scalars:
+        for at, index in self._from_scalars:
             filled[at] = values[index]
-        return pack_block(*filled)
-
-    return build
+        return self._pack(*filled)
 
 
 def _fields(plan: AnyPlan) -> Iterator[tuple[int, Param]]:
@@ -95,13 +100,13 @@ def _fields(plan: AnyPlan) -> Iterator[tuple[int, Param]]:
         offset += FIELD_BYTES[param.kind]
 
 
-def _scalar_slots(plan: AnyPlan, scalars: Sequence[str]) -> list[tuple[int, str, int]]:
-    return [(at, "f", scalars.index(str(param.operand))) for at, param in _fields(plan) if param.kind == "scalar"]
+def _scalar_slots(plan: AnyPlan, scalars: Sequence[str]) -> list[tuple[int, int]]:
+    return [(at, scalars.index(str(param.operand))) for at, param in _fields(plan) if param.kind == "scalar"]
 
 
 def _address_slots(
     plan: AnyPlan, tensors: Sequence[str], problem: Problem, encode: Encoder
-) -> list[tuple[int, str, int]] | None:
+) -> list[tuple[int, int]] | None:
     """Offset of every address in the block, or None when moving the tensors changes any other byte of a map."""
     first, second = (_image(plan, problem, encode, address) for address in _PROBES)
     slots = []
@@ -111,11 +116,11 @@ def _address_slots(
             at = _address_in_map(first[offset:end], second[offset:end])
             if at is None:
                 return None
-            slots.append((offset + at, "Q", tensors.index(str(param.operand))))
+            slots.append((offset + at, tensors.index(str(param.operand))))
         elif param.kind == "pointer":
-            slots.append((offset, "Q", tensors.index(str(param.operand))))
+            slots.append((offset, tensors.index(str(param.operand))))
         elif param.kind == "workspace" and param.name in tensors:
-            slots.append((offset, "Q", tensors.index(param.name)))
+            slots.append((offset, tensors.index(param.name)))
     return slots
 
 

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 import torch
 
 from gemmgen.ir import DType, Operand
 from gemmgen.ops.dispatch import Choice, Dispatcher
-from gemmgen.ops.launch import Prepared, Slots
+from gemmgen.ops.launch import Slots
 from gemmgen.ops.memory import pointer_fault, tma_fault
 from gemmgen.ops.problem import Tensors, check_rank
 from gemmgen.ops.selection import spec_for
 from gemmgen.ops.tail import Tail, plain
 from gemmgen.runtime.kernel_text import Target
 
-PREPARED: dict[Any, Prepared] = {}
-"""Launches of all dense operators: the number and types of their tensors tell them apart."""
 _A = {
     DType.E4M3: Operand(name="a", dtype=DType.E4M3, box=("m", "k")),
     DType.BF16: Operand(name="a", dtype=DType.BF16, box=("m", "k")),
@@ -82,15 +79,15 @@ def empty(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 @cache
 def _fp8_dispatcher(columns: int, dtype: torch.dtype, residual: bool) -> Dispatcher:
-    return fp8_dispatcher(columns, plain(dtype, residual), PREPARED)
+    return fp8_dispatcher(columns, plain(dtype, residual))
 
 
 @cache
 def _bf16_dispatcher(dtype: torch.dtype, residual: bool) -> Dispatcher:
-    return bf16_dispatcher(plain(dtype, residual), PREPARED)
+    return bf16_dispatcher(plain(dtype, residual))
 
 
-def fp8_dispatcher(columns: int, tail: Tail, prepared: dict[Any, Prepared] | None = None) -> Dispatcher:
+def fp8_dispatcher(columns: int, tail: Tail) -> Dispatcher:
     """Calls with fp32 scales, one for so many columns of the product, and what follows it."""
 
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
@@ -110,10 +107,10 @@ def fp8_dispatcher(columns: int, tail: Tail, prepared: dict[Any, Prepared] | Non
         return Choice(spec, copied)
 
     inputs = (_A[DType.E4M3], _SFA, _B[DType.E4M3], _SFB[columns])
-    return Dispatcher((*inputs, *tail.operands), tail.outputs, tail.scalars, choose, prepared, tail.gated)
+    return Dispatcher((*inputs, *tail.operands), tail.outputs, tail.scalars, choose, tail.gated)
 
 
-def bf16_dispatcher(tail: Tail, prepared: dict[Any, Prepared] | None = None) -> Dispatcher:
+def bf16_dispatcher(tail: Tail) -> Dispatcher:
     """Calls in bf16 of any layout, and what follows the product."""
 
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
@@ -133,7 +130,7 @@ def bf16_dispatcher(tail: Tail, prepared: dict[Any, Prepared] | None = None) -> 
         return Choice(spec)
 
     inputs = (_A[DType.BF16], _B[DType.BF16])
-    return Dispatcher((*inputs, *tail.operands), tail.outputs, tail.scalars, choose, prepared, tail.gated)
+    return Dispatcher((*inputs, *tail.operands), tail.outputs, tail.scalars, choose, tail.gated)
 
 
 def _scale_layout(sfa: torch.Tensor, sfb: torch.Tensor, columns: int) -> tuple[str, frozenset[str]]:

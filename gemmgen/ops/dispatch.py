@@ -42,8 +42,7 @@ class Dispatcher:
 
     The first output may be one of the inputs, where the kernel reads before it writes.
 
-    Launches are remembered in ``prepared``, which several dispatchers may share if metadata tells their calls apart.
-    ``gated`` says that the epilogue joins pairs of columns.
+    ``prepared`` are launches by the metadata of their calls. ``gated`` says that the epilogue joins pairs of columns.
     """
 
     def __init__(
@@ -52,14 +51,13 @@ class Dispatcher:
         outputs: Sequence[str],
         scalars: Sequence[str],
         choose: Chooser,
-        prepared: dict[Any, Prepared] | None = None,
         gated: bool = False,
     ) -> None:
         self.operands = tuple(operands)
         self.names = tuple(operand.name for operand in operands)
         self.outputs = tuple(outputs)
         self.scalars = tuple(scalars)
-        self.prepared: dict[Any, Prepared] = {} if prepared is None else prepared
+        self.prepared: dict[Any, Prepared] = {}
         self._choose = choose
         self._gated = gated
         self._at = self.names.index(self.outputs[0])
@@ -116,6 +114,7 @@ class Dispatcher:
                 programmatic=kernel.plan.programmatic_launch,
             ),
             build=block_builder(kernel.plan, (*self.names, *workspace), self.scalars, problem, encoder(target)),
+            names=self.names,
             outputs=tuple((at, span(slots[at])) for at in map(self.names.index, self.outputs)),
             other_bytes=tuple((at, span(each)) for at, each in enumerate(slots) if at != self._at),
             copied=tuple(self.names.index(name) for name in sorted(choice.copied)),

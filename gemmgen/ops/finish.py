@@ -11,11 +11,13 @@ from typing import Any, get_args
 import torch
 
 from gemmgen.ir import Activation, Bias, Cast, DType, Epilogue, Gate, Operand, Residual, Step, Store
-from gemmgen.ops import tail
+from gemmgen.ops import scaled_call, tail
 from gemmgen.ops.call_arguments import output_dtype
 from gemmgen.ops.fused_op import MADE, fuse
 
 ACTIVATIONS: tuple[str, ...] = get_args(Activation.model_fields["function"].annotation)
+Finish = tuple[torch.Tensor | None, str | None, str | None]
+"""Bias, activation and gate."""
 GATES: tuple[str, ...] = get_args(Gate.model_fields["layout"].annotation)
 
 
@@ -26,12 +28,11 @@ def finished(
     d: torch.Tensor | None,
     c: torch.Tensor | None,
     out_dtype: torch.dtype | None,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    gate: str | None,
-    **recipes: Any,
+    finish: Finish,
+    recipes: scaled_call.Recipes = (None, None, None),
 ) -> torch.Tensor:
     """``d = activation(a . b^T (+ c) (+ bias))``, or ``activation(gate) * up`` of its columns, in one launch."""
+    bias, activation, gate = finish
     if activation is not None and activation not in ACTIVATIONS:
         raise ValueError(
             f"activation: {activation!r} is unknown; use one of {', '.join(ACTIVATIONS)}, or gemmgen.fuse with Apply"
@@ -48,7 +49,8 @@ def finished(
     name = _name(operator, dtype, c is not None, None if bias is None else bias.dtype, activation, gate)
     given = {"c": c, "bias": bias, "d": d}
     tensors = {name: tensor for name, tensor in given.items() if tensor is not None}
-    result = MADE[name](a, b, **tensors, **recipes)
+    recipe, recipe_a, recipe_b = recipes
+    result = MADE[name].apply(a, b, recipe=recipe, recipe_a=recipe_a, recipe_b=recipe_b, **tensors)
     assert isinstance(result, torch.Tensor)
     return result
 

@@ -18,6 +18,7 @@ from gemmgen.ops import dense, dense_block_scaled, scaled_call
 from gemmgen.ops.architecture import scales_blocks
 from gemmgen.ops.call_arguments import check_recipe, check_tensors, pair
 from gemmgen.ops.dispatch import Dispatcher
+from gemmgen.ops.hot_call import named_entry
 from gemmgen.ops.launch import Slots
 from gemmgen.ops.problem import TORCH_DTYPES, check_rank
 from gemmgen.ops.tail import fused
@@ -76,8 +77,15 @@ class FusedOp(TensorOp):
         self.name = f"{self.__name__}_{digest}"
         self.register(self.name, [*parameters, *(f"float {each}" for each in self.tail.scalars)])
         self._dispatchers: dict[int, Dispatcher] = {}
+        after, numbers = tuple(each.name for each in self.tail.operands), self.tail.scalars
+        pairs, single = (("a", "b"), after) if self.scaled else ((), ("a", "b", *after))
+        self._hot = named_entry(self.apply, self.__signature__, self.__name__, pairs, single, numbers)
 
-    def __call__(
+    def __call__(self, *positional: Any, **named: Any) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        result: torch.Tensor | tuple[torch.Tensor, ...] = self._hot(*positional, **named)
+        return result
+
+    def apply(
         self,
         a: Any,
         b: Any,
@@ -87,6 +95,7 @@ class FusedOp(TensorOp):
         recipe_b: Sequence[int] | None = None,
         **arguments: Any,
     ) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """A call that is not looked for among those made before: from operators that do so themselves."""
         if not arguments.keys() <= self._known:
             self._refuse_names(arguments)
         values = self._factors(a, b, (recipe, recipe_a, recipe_b))

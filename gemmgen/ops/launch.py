@@ -1,13 +1,16 @@
-"""The hot path: a call whose metadata was seen before is a look-up, a patched parameter block and one launch.
+"""Prepared launches: a call whose metadata was seen before is a look-up, a patched parameter block and one launch.
 
-Knows addresses and sizes only; everything about the call was checked when it was prepared.
+Knows addresses and sizes only; everything about the call was checked when it was prepared. What a whole call of an
+operator launched can be recorded, so that ``hot_call`` repeats it without the way there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -39,13 +42,15 @@ class Launch:
 class Prepared:
     """A launch with everything decided but addresses and scalars.
 
-    ``outputs`` are the index and the span of all that is written, the main output first, ``other_bytes`` those of
-    everything else and of further outputs; ``copied`` are inputs that the kernel reads from a row-major copy;
-    ``check_overlap`` judges exactly once spans meet; ``workspace`` is allocated for each launch.
+    ``names`` are the operands in call order; ``outputs`` are the index and the span of all that is written, the main
+    output first, ``other_bytes`` those of everything else and of further outputs; ``copied`` are inputs that the kernel
+    reads from a row-major copy; ``check_overlap`` judges exactly once spans meet; ``workspace`` is allocated for each
+    launch.
     """
 
     launch: Launch
     build: Block
+    names: tuple[str, ...]
     outputs: tuple[tuple[int, int], ...]
     other_bytes: tuple[tuple[int, int], ...]
     copied: tuple[int, ...]
@@ -72,6 +77,37 @@ class Prepared:
             room = allocate(self.workspace, slots[self.outputs[0][0]].device)  # likewise
             addresses = [*addresses, *(each.data_ptr() for each in room.values())]
         self.launch(self.build(addresses, scalars))
+        if _RECORDING.launched is not None:
+            _RECORDING.launched.append(Launched(self, slots, scalars))
+
+    def span(self, at: int) -> int:
+        """Bytes from the first to behind the last of a tensor."""
+        return dict((*self.outputs, *self.other_bytes))[at]
+
+
+class Launched(NamedTuple):
+    """One launch that was made, with its tensors and numbers."""
+
+    prepared: Prepared
+    slots: Slots
+    scalars: tuple[float, ...]
+
+
+class _Recording(threading.local):
+    launched: list[Launched] | None = None
+
+
+_RECORDING = _Recording()
+
+
+@contextmanager
+def recorded() -> Iterator[list[Launched]]:
+    """Collects the launches that this thread makes inside the block."""
+    former, _RECORDING.launched = _RECORDING.launched, []
+    try:
+        yield _RECORDING.launched
+    finally:
+        _RECORDING.launched = former
 
 
 def metadata(slots: Slots) -> tuple[Any, ...]:

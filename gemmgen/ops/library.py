@@ -156,7 +156,8 @@ def _scaled_out_fake(
     dense_block_scaled.call(a, sfa, b, sfb, c, d, recipe, blocked, alpha).check()
 
 
-def _prenorm(a: Tensor, b: Tensor, d: Tensor, sqr_sum: Tensor, num_splits: int | None) -> None:
+def prenorm_gemm(a: Tensor, b: Tensor, d: Tensor, sqr_sum: Tensor, num_splits: int | None) -> None:
+    """What ``tf32_hc_prenorm_gemm`` does on real tensors."""
     dispatcher, slots = prenorm.call(a, b, d, sqr_sum, num_splits)
     dispatcher(slots)
     written(d)
@@ -183,7 +184,7 @@ block_scaled_gemm_out = define(
 tf32_hc_prenorm_gemm = define(
     "tf32_hc_prenorm_gemm",
     "(Tensor a, Tensor b, Tensor(d!) d, Tensor(s!) sqr_sum, int? num_splits) -> ()",
-    _prenorm,
+    prenorm_gemm,
     _prenorm_fake,
 )
 

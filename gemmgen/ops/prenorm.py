@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 import torch
 
@@ -15,20 +14,18 @@ from gemmgen import catalog
 from gemmgen.ir import Arch, DType, Operand
 from gemmgen.ops.architecture import family_at
 from gemmgen.ops.dispatch import Choice, Dispatcher
-from gemmgen.ops.launch import Prepared, Slots
+from gemmgen.ops.launch import Slots
 from gemmgen.ops.problem import Tensors, require
 from gemmgen.ops.selection import prenorm_spec
 from gemmgen.runtime.kernel_text import Target
 
-PREPARED: dict[Any, Prepared] = {}
-"""Launches of both forms: the dimensions of their outputs tell them apart."""
 STEP_K, STEP_N = 64, 8
 """What k and n are multiples of; splits of k start at multiples of the first."""
 MOST_COLUMNS = 128
 """On any architecture."""
 
 
-def slots(
+def _slots(
     a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, sqr_sum: torch.Tensor, num_splits: int | None
 ) -> Slots | None:
     """What a kernel is launched with, None where ranks and splits disagree; a single slice is a whole result."""
@@ -51,7 +48,7 @@ def call(
     require(sqr_sum.is_contiguous(), lambda: _not_contiguous(sqr_sum))
     if num_splits is not None:
         _check_slices(d)
-    found = slots(a, b, d, sqr_sum, num_splits)
+    found = _slots(a, b, d, sqr_sum, num_splits)
     assert found is not None
     return _dispatcher(found[2].dim() == 3), found
 
@@ -115,4 +112,4 @@ def _dispatcher(slices: bool) -> Dispatcher:
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
         return Choice(prenorm_spec(sizes["m"], sizes["n"], target.sms, target.family, sizes.get("s")))
 
-    return Dispatcher(operands, ("d", "sqr_sum"), (), choose, PREPARED)
+    return Dispatcher(operands, ("d", "sqr_sum"), (), choose)

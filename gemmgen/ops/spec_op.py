@@ -15,6 +15,7 @@ import torch
 
 from gemmgen.ir import AnySpec, KernelSpec, LayoutSpec, Operand
 from gemmgen.ops.dispatch import Choice, Dispatcher
+from gemmgen.ops.hot_call import named_entry
 from gemmgen.ops.kernels import kernel_of
 from gemmgen.ops.launch import Slots
 from gemmgen.ops.problem import TORCH_DTYPES, Tensors, check_rank
@@ -61,8 +62,15 @@ class SpecOp(TensorOp):
         digest = hashlib.sha256(spec.to_json().encode()).hexdigest()[:8]
         parameters = [f"Tensor {each}" for each in self.inputs] + [f"float {each}" for each in self.scalars]
         self.register(f"{spec.name}_{digest}", parameters)
+        tensors = tuple(each.name for each in self.tensors)
+        self._hot = named_entry(self.apply, self.__signature__, spec.name, (), tensors, self.scalars)
 
     def __call__(self, **arguments: Any) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        result: torch.Tensor | tuple[torch.Tensor, ...] = self._hot(**arguments)
+        return result
+
+    def apply(self, **arguments: Any) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """A call that is not looked for among those made before."""
         self._check_names(arguments)
         inputs = tuple([arguments[name] for name in self.inputs])
         scalars = tuple([host_number(name, arguments[name]) for name in self.scalars])

@@ -5,10 +5,9 @@ Knows torch and the driver; it does not know what the argument block means.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -19,62 +18,35 @@ from gemmgen.runtime.architectures import Architecture, resolve
 from gemmgen.runtime.compiler import cached_cubin
 from gemmgen.runtime.errors import CaptureError, DeviceError, UnsupportedArchitecture
 from gemmgen.runtime.kernel_text import Grid, KernelText, check_launch
-
-_memmove = ctypes.memmove
+from gemmgen.runtime.launch_frame import LaunchFrame
 
 # What the driver answers in a thread that has not touched CUDA yet, or whose current context is somebody else's.
 _NO_CONTEXT = ("CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_HANDLE")
 
 
 class GpuKernel:
-    """A kernel loaded on one device, with what a launch reuses."""
+    """A kernel loaded on one device, with the frames that launches take turns with."""
 
     def __init__(self, text: KernelText, function: Any, param_bytes: int) -> None:
         self.text = text
         self.function = function
         self.param_bytes = param_bytes
-        self._per_thread = threading.local()
+        self._free: dict[bool, list[LaunchFrame]] = {False: [], True: []}
 
-    def buffers(self) -> LaunchBuffers:
-        """This thread's launch buffers: the driver call drops the interpreter lock, so threads cannot share them."""
+    def frame(self, programmatic: bool) -> LaunchFrame:
+        """A new launch frame."""
+        return LaunchFrame(self.text, self.function, self.param_bytes, programmatic)
+
+    def take(self, programmatic: bool) -> LaunchFrame:
+        """A frame that no other thread has until it is given back."""
         try:
-            return self._per_thread.buffers  # type: ignore[no-any-return]
-        except AttributeError:
-            self._per_thread.buffers = LaunchBuffers(self.text, self.param_bytes)
-            return self._per_thread.buffers  # type: ignore[no-any-return]
+            return self._free[programmatic].pop()  # one step for other threads, as is append
+        except IndexError:
+            return self.frame(programmatic)
 
-
-class LaunchBuffers:
-    """The parameter block and the two launch configurations, built once and patched by each launch."""
-
-    def __init__(self, text: KernelText, param_bytes: int) -> None:
-        self._block = ctypes.create_string_buffer(max(param_bytes, 1) + 64)
-        self.block_address = -(-ctypes.addressof(self._block) // 64) * 64
-        self._pointers = (ctypes.c_void_p * 1)(self.block_address)
-        self.pointers = ctypes.addressof(self._pointers)
-        self.plain = _launch_config(text, programmatic=False)
-        self.programmatic = _launch_config(text, programmatic=True)
-
-
-def _launch_config(text: KernelText, programmatic: bool) -> Any:
-    cuda = driver.bindings()
-    config = cuda.CUlaunchConfig()
-    config.blockDimX, config.blockDimY, config.blockDimZ = text.threads, 1, 1
-    config.sharedMemBytes = text.shared_bytes
-    attributes = []
-    if text.cluster != (1, 1, 1):
-        cluster = cuda.CUlaunchAttribute()
-        cluster.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        cluster.value.clusterDim.x, cluster.value.clusterDim.y, cluster.value.clusterDim.z = text.cluster
-        attributes.append(cluster)
-    if programmatic:
-        overlap = cuda.CUlaunchAttribute()
-        overlap.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-        overlap.value.programmaticStreamSerializationAllowed = 1
-        attributes.append(overlap)
-    config.attrs = attributes
-    config.numAttrs = len(attributes)
-    return config
+    def give_back(self, programmatic: bool, frame: LaunchFrame) -> None:
+        """Free for the next launch; a frame that an exception lost is made anew."""
+        self._free[programmatic].append(frame)
 
 
 class GpuTarget:
@@ -88,10 +60,9 @@ class GpuTarget:
         self.architecture = self._find_architecture()
         self._kernels: dict[KernelText, GpuKernel] = {}
         self._loading = threading.Lock()
-        self._streams: dict[int, Any] = {}
-        self._launch_kernel = driver.bindings().cuLaunchKernelEx
-        self._current_device = torch._C._cuda_getDevice
-        self._raw_stream = torch._C._cuda_getCurrentRawStream
+        self.only_device = torch.cuda.device_count() == 1
+        self.current_device: Callable[[], int] = torch._C._cuda_getDevice
+        self.raw_stream: Callable[[int], int] = torch._C._cuda_getCurrentRawStream
 
     def _find_architecture(self) -> Architecture:
         capability = (self._attribute("COMPUTE_CAPABILITY_MAJOR"), self._attribute("COMPUTE_CAPABILITY_MINOR"))
@@ -119,7 +90,17 @@ class GpuTarget:
         return str(torch.cuda.get_device_name(self.index))
 
     def current_stream(self) -> int:
-        return int(self._raw_stream(self.index))
+        return int(self.raw_stream(self.index))
+
+    @cached_property
+    def empty_strided(self) -> Callable[..., torch.Tensor]:
+        """Memory on the device while it is the current one, from shape, strides and dtype: past torch's dispatcher."""
+        from torch._C._dynamo import guards
+
+        return getattr(guards, "_empty_strided_cuda", None) or self._empty_strided
+
+    def _empty_strided(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty_strided(shape, strides, dtype=dtype, device=f"cuda:{self.index}")
 
     def address(self, tensor: torch.Tensor, name: str = "") -> int:
         return int(tensor.data_ptr())
@@ -200,26 +181,23 @@ class GpuTarget:
         """One driver call; the parameter block is copied by the driver before it returns."""
         if len(params) != handle.param_bytes:
             check_launch(handle.text, grid, params, handle.param_bytes)
-        buffers = handle.buffers()
-        config = buffers.programmatic if programmatic_launch else buffers.plain
-        config.gridDimX, config.gridDimY, config.gridDimZ = grid
-        config.hStream = self._streams.get(stream) or self._remember_stream(stream)
-        _memmove(buffers.block_address, params, handle.param_bytes)
-        if self._current_device() == self.index:
-            (status,) = self._launch_kernel(config, handle.function, buffers.pointers, 0)
-            if not status:
-                return
-            if status.name not in _NO_CONTEXT:
-                self._explain(handle, grid, params, status)
-        with driver.current_context(self._context):
-            (status,) = self._launch_kernel(config, handle.function, buffers.pointers, 0)
+        frame = handle.take(programmatic_launch)
+        frame.fill(grid, params)
+        frame.stream[0] = stream
+        status = self._launch(frame)
         if status:
             self._explain(handle, grid, params, status)
+        handle.give_back(programmatic_launch, frame)
 
-    def _remember_stream(self, stream: int) -> Any:
-        if len(self._streams) >= 256:  # streams come and go in long-lived servers
-            self._streams.clear()
-        return self._streams.setdefault(stream, driver.bindings().CUstream(stream))
+    def _launch(self, frame: LaunchFrame) -> Any:
+        """The driver's status; a thread without this device's context gets it for the call."""
+        if self.current_device() == self.index:
+            (status,) = frame.launch()
+            if not status or status.name not in _NO_CONTEXT:
+                return status
+        with driver.current_context(self._context):
+            (status,) = frame.launch()
+        return status
 
     def _explain(self, handle: GpuKernel, grid: Grid, params: bytes, status: Any) -> None:
         check_launch(handle.text, grid, params, handle.param_bytes)

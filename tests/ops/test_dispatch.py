@@ -72,8 +72,11 @@ class RecordingTarget:
 def target(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingTarget]:
     recording = RecordingTarget()
     monkeypatch.setattr(dispatch, "current_target", lambda device: recording)
+    for dispatchers in (dense._fp8_dispatcher, dense._bf16_dispatcher):
+        dispatchers.cache_clear()  # launches on a target that is no GPU are not for others
     yield recording
-    dense.PREPARED.clear()  # of launches on a target that is no GPU
+    for dispatchers in (dense._fp8_dispatcher, dense._bf16_dispatcher):
+        dispatchers.cache_clear()
 
 
 def prepare(dispatcher: dispatch.Dispatcher, slots: tuple[torch.Tensor, ...]) -> launch.Prepared:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from gemmgen.runtime import driver
 from gemmgen.runtime.errors import CaptureError, DeviceError, DriverError
 from gemmgen.runtime.gpu_target import GpuTarget
 from gemmgen.runtime.kernel_text import KernelText
+from gemmgen.runtime.launch_frame import LaunchFrame
 
 PARAMS = bytes(range(32))
 
@@ -139,15 +140,27 @@ def test_a_load_does_not_disturb_a_capture_of_another_thread(machine: Machine, t
     assert [mode.rsplit("_", 1)[1] for mode in machine.cuda.capture_modes] == ["RELAXED", "GLOBAL"]
 
 
-def test_threads_do_not_share_parameter_blocks(machine: Machine, text: KernelText) -> None:
-    target = GpuTarget(0)
-    handle = target.load(text)
-    blocks = [handle.buffers().block_address]
-    thread = threading.Thread(target=lambda: blocks.append(handle.buffers().block_address))
-    thread.start()
-    thread.join()
-    assert len(set(blocks)) == 2 and handle.buffers().block_address == blocks[0]
-    assert all(block % 64 == 0 for block in blocks)
+def test_launches_at_the_same_time_do_not_share_memory(machine: Machine, text: KernelText) -> None:
+    handle = GpuTarget(0).load(text)
+    first, second = handle.take(False), handle.take(False)
+    first.fill((2, 1, 1), PARAMS)
+    second.fill((4, 1, 1), PARAMS[::-1])
+    first.stream[0], second.stream[0] = 77, 78
+    first.launch(), second.launch()
+    assert [(launch.params, launch.grid, launch.stream) for launch in machine.cuda.launches] == [
+        (PARAMS, (2, 1, 1), 77),
+        (PARAMS[::-1], (4, 1, 1), 78),
+    ]
+    handle.give_back(False, first)
+    assert handle.take(False) is first and handle.take(True) is not second
+
+
+@pytest.mark.parametrize("size", [1, 31, 32, 128, 576])
+def test_parameter_blocks_start_where_tensor_maps_may(machine: Machine, text: KernelText, size: int) -> None:
+    frames = [LaunchFrame(text, "function", size, programmatic=False) for _ in range(8)]
+    for frame in frames:
+        assert len(frame.words) == -(-size // 8)
+        assert ctypes.addressof(ctypes.c_char.from_buffer(frame.words)) % 64 == 0
 
 
 def test_a_parameter_block_of_the_wrong_size_is_refused(machine: Machine, text: KernelText) -> None:
