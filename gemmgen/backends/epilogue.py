@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from typing import Any
 
 from gemmgen.backends.names import PAIR_TYPES
@@ -41,6 +42,7 @@ def chain_view(plan: Plan) -> dict[str, Any]:
         {"index": index, **step_view(entry, cols)}
         for index, (entry, cols) in enumerate(zip(plan.epilogue, columns, strict=True))
     ]
+    _leave_relu_to_casts(views)
     paired = _paired(plan, 0 if at is None else at + 1)
     if at is None:
         return {"steps": views, "gate": None, "paired": paired}
@@ -48,6 +50,14 @@ def chain_view(plan: Plan) -> dict[str, Any]:
     assert isinstance(step, Gate)
     gate = {**views[at], "before": views[:at], "places": PLACES[step.layout]}
     return {"steps": views[at + 1 :], "gate": gate, "paired": paired}
+
+
+def _leave_relu_to_casts(views: list[dict[str, Any]]) -> None:
+    """A relu right before a cast is done by the instruction that converts."""
+    for view, after in itertools.pairwise(views):
+        if view.get("function") == "relu" and after["kind"] == "cast":
+            view.update(function=None, note=" relu, by the cast")
+            after.update(cast="relu_cast")
 
 
 PLACES = {"interleaved": ("n / 8 * 16 + n % 8", "gate_n + 8"), "halves": ("n < p.n / 2 ? n : p.n", "n + p.n / 2")}
@@ -101,7 +111,7 @@ def step_view(plan: StepPlan, columns: str) -> dict[str, Any]:
         counted = "first_pair + pair, m, p.m" if step.along == "m" else f"first_row + row, n, {columns}"
         view.update(to=step.to, counted=counted, note=f" {step.function} along {step.along} to {step.to}")
     elif isinstance(step, Cast):
-        view.update(pair=PAIR_TYPES[step.to], note=f" to {step.to}")
+        view.update(pair=PAIR_TYPES[step.to], cast="cast", note=f" to {step.to}")
     elif isinstance(step, Quantise):
         view.update(note=f" to {step.to} with scales {step.scales}{_through(step.through)}")
     elif isinstance(step, Store):

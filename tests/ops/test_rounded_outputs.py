@@ -11,8 +11,9 @@ import torch
 from chains import TORCH
 
 import gemmgen
+from gemmgen.backends import emit
 from gemmgen.catalog import PairShape, Shape, WarpShape, dense, dense_sm100, dense_sm120
-from gemmgen.ir import Apply, Cast, DType, KernelSpec, Operand, Store
+from gemmgen.ir import Activation, Apply, Cast, DType, KernelSpec, Operand, Store
 
 SATURATING = {DType.F16: 65504.0, DType.E4M3: 448.0, DType.E5M2: 57344.0}
 """The largest number of each type that Inf is rounded to."""
@@ -82,6 +83,22 @@ def test_torchs_bits(path: str, dtype: DType) -> None:
     same(whole[1:-1, :n], rounded(x, dtype))
     for beside in (whole[0] == before[0], whole[-1] == before[-1], whole[:, n:] == before[:, n:]):
         assert not beside.any()  # still NaN, which equals nothing
+
+
+@pytest.mark.parametrize("dtype", [*TORCH])
+@pytest.mark.parametrize("path", ["sm90 direct", "sm100 rows, direct", "sm120 direct"])
+def test_relu_by_the_instruction_that_casts(path: str, dtype: DType) -> None:
+    """As if it came before: NaN stays, everything negative becomes 0."""
+    m, n, k = 67, 40, 16
+    spec = given(path, dtype)
+    steps = (spec.epilogue[0], Activation(function="relu"), Cast(to=dtype), spec.epilogue[-1])
+    x = hard_numbers(DType.BF16 if dtype == DType.F32 else dtype, m, n)
+    with gemmgen.simulate(str(spec.arch), sms=2):
+        found = gemmgen.op(spec.replace(name="relu_cast", epilogue=steps))(
+            a=torch.randn(m, k).bfloat16(), b=torch.randn(n, k).bfloat16(), x=x
+        )
+    assert ("relu_cast<" in emit(spec.replace(epilogue=steps))) and x.isnan().any()
+    torch.testing.assert_close(found.float(), rounded(x.relu(), dtype).float(), rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [DType.F16, DType.E4M3, DType.E5M2])

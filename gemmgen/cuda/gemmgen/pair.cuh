@@ -22,9 +22,9 @@ DEVICE float2 each(const F& f, Pairs... x) {
 // Functions that have a step of their own. Of two sigmoids only one reciprocal is taken, of the product of both
 // denominators; so that it stays finite, numbers below -43 count as -43, where the sigmoid is 2^-62.
 DEVICE float2 sigmoid(float2 x) {
-  const float2 y = each([](float z) { return 1.0f + exp(fminf(-z, 43.0f)); }, x);
-  const float inverse = ptx::reciprocal(y.x * y.y);
-  return make_float2(inverse * y.y, inverse * y.x);
+  const float2 e = each([](float z) { return exp(fminf(-z, 43.0f)); }, x);
+  const float y = 1.0f + e.y, inverse = ptx::reciprocal(e.x * y + y);
+  return make_float2(inverse * y, inverse * e.x + inverse);
 }
 DEVICE float2 silu(float2 x) { return mul(x, sigmoid(x)); }
 DEVICE float2 gelu_tanh(float2 x) {
@@ -62,6 +62,30 @@ DEVICE e5m2x2 cast<e5m2x2>(float2 x) {
 template <>
 DEVICE float2 cast<float2>(float2 x) {
   return x;
+}
+
+// The same of what is positive, and 0 for the rest; NaN stays NaN.
+template <class To>
+DEVICE To relu_cast(float2 x);
+template <>
+DEVICE bf16x2 relu_cast<bf16x2>(float2 x) {
+  return ptx::to_bf16x2_relu(x);
+}
+template <>
+DEVICE f16x2 relu_cast<f16x2>(float2 x) {
+  return ptx::to_f16x2_relu(x);
+}
+template <>
+DEVICE e4m3x2 relu_cast<e4m3x2>(float2 x) {
+  return {u16(ptx::to_e4m3x2_relu(x))};
+}
+template <>
+DEVICE e5m2x2 relu_cast<e5m2x2>(float2 x) {
+  return {u16(ptx::to_e5m2x2_relu(x))};
+}
+template <>
+DEVICE float2 relu_cast<float2>(float2 x) {
+  return relu(x);
 }
 
 // An even column whose neighbour is inside the matrix, where both are read at once. As wide as addresses, so that what is

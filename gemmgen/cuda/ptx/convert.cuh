@@ -18,6 +18,18 @@ DEVICE f16x2 to_f16x2(float2 x) {
   return y;
 }
 
+// cvt.rn.relu.bf16x2.f32, PTX 7.0, sm_80; cvt.rn.satfinite.relu.f16x2.f32, PTX 8.1, sm_80: 0 for what is negative.
+DEVICE bf16x2 to_bf16x2_relu(float2 x) {
+  bf16x2 y;
+  asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(y.bits) : "f"(x.y), "f"(x.x));
+  return y;
+}
+DEVICE f16x2 to_f16x2_relu(float2 x) {
+  f16x2 y;
+  asm("cvt.rn.satfinite.relu.f16x2.f32 %0, %1, %2;" : "=r"(y.bits) : "f"(x.y), "f"(x.x));
+  return y;
+}
+
 // cvt.f32.f16, PTX 1.0
 DEVICE float to_float(f16 x) {
   float y;
@@ -42,6 +54,18 @@ DEVICE u32 to_e4m3x2(float2 x) {
 DEVICE u32 to_e5m2x2(float2 x) {
   u16 y;
   asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(y) : "f"(x.y), "f"(x.x));
+  return y;
+}
+
+// cvt.rn.satfinite.relu.e4m3x2.f32 and .e5m2x2, PTX 7.8, sm_89: 0 for what is negative.
+DEVICE u32 to_e4m3x2_relu(float2 x) {
+  u16 y;
+  asm("cvt.rn.satfinite.relu.e4m3x2.f32 %0, %1, %2;" : "=h"(y) : "f"(x.y), "f"(x.x));
+  return y;
+}
+DEVICE u32 to_e5m2x2_relu(float2 x) {
+  u16 y;
+  asm("cvt.rn.satfinite.relu.e5m2x2.f32 %0, %1, %2;" : "=h"(y) : "f"(x.y), "f"(x.x));
   return y;
 }
 

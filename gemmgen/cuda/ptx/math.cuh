@@ -39,6 +39,13 @@ DEVICE float divide(float x, float y) {
   return z;
 }
 
+// min.NaN.f32, PTX 7.0, sm_80: NaN if one is.
+DEVICE float smaller(float x, float y) {
+  float z;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+
 // max.NaN.f32, PTX 7.0, sm_80: of magnitudes; NaN if one is.
 DEVICE float larger_magnitude(float x, float y) {
   float z;

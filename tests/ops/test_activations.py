@@ -1,0 +1,58 @@
+"""Activations as functions of one number: how close they are, and that a neighbour does not matter."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from chains import BASES
+from reference import FUNCTIONS
+
+import gemmgen
+from gemmgen.ir import Activation, Apply, DType, Operand
+
+EDGES = torch.tensor([torch.inf, -torch.inf, torch.nan, 1e30, -1e30, -200.0, -43.5, -19.0, 0.0, -0.0, 1e-30, -1e-30])
+
+
+def applied(arch: str, function: str, x: torch.Tensor) -> torch.Tensor:
+    """The function of a matrix by a kernel that does nothing else."""
+    base = BASES[arch](DType.F32)
+    operand = Operand(name="x", dtype=DType.F32, box=("m", "n"))
+    steps = (Apply(expression="x"), Activation(function=function), base.epilogue[-1])  # type: ignore[arg-type]
+    spec = base.replace(name=f"only_{function}", operands=(*base.operands, operand), epilogue=steps)
+    a, b = torch.zeros(len(x), 16).bfloat16(), torch.zeros(x.shape[1], 16).bfloat16()
+    with gemmgen.simulate(arch, sms=2):
+        return gemmgen.op(spec)(a=a, b=b, x=x).double()  # type: ignore[union-attr]
+
+
+def off(found: torch.Tensor, function: str, x: torch.Tensor) -> torch.Tensor:
+    """Relative errors."""
+    exact = FUNCTIONS[function](x.double())
+    return ((found - exact) / exact).abs()
+
+
+@pytest.mark.parametrize(("function", "least"), [("gelu", -5.0), ("silu", -40.0), ("gelu_tanh", -4.0)])
+def test_small_results_are_close_too(function: str, least: float) -> None:
+    """Left of 0 everything cancels that can: relative errors of 2^-17 where the exponent is not large."""
+    x = torch.linspace(least, 6, 66 * 64).view(66, 64)
+    assert off(applied("sm90", function, x), function, x).max() < 2**-17
+
+
+def test_the_far_tail_of_gelu() -> None:
+    x = -torch.linspace(5, 12.9, 4 * 64).view(4, 64)
+    assert off(applied("sm90", "gelu", x), "gelu", x).max() < 2**-15
+
+
+@pytest.mark.parametrize("function", ["gelu", "silu", "gelu_tanh"])
+@pytest.mark.parametrize("arch", BASES)
+def test_a_neighbour_does_not_matter(arch: str, function: str) -> None:
+    """Two columns share a reciprocal: whatever the other is, Inf or NaN too, a number becomes what it becomes alone."""
+    usual = torch.tensor([-30.0, -3.0, -0.5, 0.7, 20.0])
+    x = torch.stack(torch.meshgrid(EDGES, usual, indexing="ij"), dim=-1).flatten(0, 1)
+    both = torch.cat([x, x.flip(1)], dim=1).repeat(1, 4)
+    found = applied(arch, function, both)
+    alone = applied(arch, function, usual[:, None].repeat(1, 8))[:, 0].repeat(len(EDGES))
+    for column in (1, 2):
+        torch.testing.assert_close(found[:, column], alone, rtol=2**-18, atol=0)
+    edges = found[:: len(usual), 0]
+    assert edges[0] == torch.inf and edges[2].isnan() and edges[3] == torch.tensor(1e30)
+    assert edges[8:].abs().max() < 1e-29
