@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := sm90_fp8_gemm_nt_bf16_128x128 sm100_fp8_gemm_nt_e4m3x128_e4m3x128_bf16_256x128 sm120_fp8_gemm_nt_e4m3x128_e4m3x128_bf16_128x128_k64
 
-.PHONY: demo test check generate clean
+.PHONY: demo test check generate bench clean
 .DEFAULT_GOAL := test
 
 # The stamp changes only when the dependencies do; the install is editable, so sources never need another.
@@ -41,6 +41,10 @@ check: $(INSTALLED)
 
 generate: $(INSTALLED)
 	$(BIN)/gemmgen generate
+
+bench: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/python benchmarks
 
 clean:
 	rm -rf build $(VENV)

@@ -53,6 +53,11 @@ def dense() -> list[str]:
         "Inputs are normal; FP8 scales come from quantising them, A's already m-contiguous. Ratios",
         "are our time over the",
         "other's: below 1 is faster. cuBLAS FP8 is `torch._scaled_mm` with one scale a tensor, which does less work.",
+        *left_out(result),
+        "",
+        "![Roofline](pictures/roofline.png)",
+        "",
+        "![How much faster than cuBLAS](pictures/ratios.png)",
         "",
         "DeepGEMM was not in this run. Its place is our ratio to cuBLAS over its own ratio to cuBLAS",
         "measured earlier on",
@@ -64,6 +69,23 @@ def dense() -> list[str]:
         rows = [row for row in result["rows"] if row["kind"] == kind]
         lines += summary(kind, rows, peer) + table(kind, rows, peer)
     return lines
+
+
+def left_out(result: dict[str, Any]) -> list[str]:
+    """Libraries that the run did not have, in its own words."""
+    return [f"{sentence}." for sentence in result.get("left_out", ())]
+
+
+def others(rows: list[Row]) -> list[str]:
+    """Libraries beside cuBLAS that were in the run."""
+    names = {key.removesuffix("_us_write") for row in rows for key in row if key.endswith("_us_write")}
+    return sorted(names - {"cublas"})
+
+
+def against(rows: list[Row], name: str) -> str:
+    """Geometric mean of our time over a library's, where it was right."""
+    known = [row for row in rows if f"{name}_us_write" in row]
+    return f"{geomean(row['us_write'] / row[f'{name}_us_write'] for row in known):.3f}" if known else "-"
 
 
 def ratio(row: Row, flush: str) -> float:
@@ -78,8 +100,8 @@ def summary(kind: str, rows: list[Row], peer: dict[tuple[str, int, int, int], fl
     lines = [
         f"### {kind.upper()}: geometric means",
         "",
-        "| m | / cuBLAS (w) | / cuBLAS (r) | / DeepGEMM (w) |",
-        "|--:|--:|--:|--:|",
+        "| m | / cuBLAS (w) | / cuBLAS (r) | / DeepGEMM (w) |" + "".join(f" / {name} (w) |" for name in others(rows)),
+        "|--:|--:|--:|--:|" + "--:|" * len(others(rows)),
     ]
     for m in sorted({row["m"] for row in rows}):
         some = [row for row in rows if row["m"] == m]
@@ -88,7 +110,8 @@ def summary(kind: str, rows: list[Row], peer: dict[tuple[str, int, int, int], fl
             geomean(ratio(row, "read") for row in some),
             geomean(against_peer(row, peer) for row in some),
         ]
-        lines.append(f"| {m} | " + " | ".join(f"{cell:.3f}" for cell in cells) + " |")
+        texts = [f"{cell:.3f}" for cell in cells] + [against(some, name) for name in others(rows)]
+        lines.append(f"| {m} | " + " | ".join(texts) + " |")
     host = [row["host_us"] for row in rows if "host_us" in row]
     return [*lines, "", f"Host time of a call, Python to launch: {host[0]:.1f} us." if host else "", ""]
 
@@ -106,6 +129,40 @@ def table(kind: str, rows: list[Row], peer: dict[tuple[str, int, int, int], floa
             f"| {row['m']} | {row['n']} | {row['k']} | {row['tile']} | {row['us_write']:.1f} | {row['us_read']:.1f} | "
             f"{ratio(row, 'write'):.3f} | {ratio(row, 'read'):.3f} | {against_peer(row, peer):.3f} | {rate:.0f} | "
             f"{row['worst_tile']:.1e} |"
+        )
+    return [*lines, ""]
+
+
+def choice() -> list[str]:
+    """How near picks are to the best candidate, once there is a measurement of all."""
+    if not (RESULTS / "selection_h100.json").is_file():
+        return []
+    result = load("selection_h100.json")
+    rows = result["rows"]
+    lines = [
+        "## Choice of kernels",
+        "",
+        f"Measured on {environment(result)}, by `benchmarks/selection.py`:",
+        "problems drawn at random from a fixed seed, m log-uniform from 1 to 16384, n and k multiples of 64 up to",
+        "32768, bounded in size. Every candidate was checked and timed (w); the rule was fitted to other problems. Ratios are",
+        "the pick's time over the best candidate's; entries of tuned files count for nothing here.",
+        "",
+        "| operator | problems | candidates | geometric mean | worst |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for operator in dict.fromkeys(row["op"] for row in rows):
+        some = [row for row in rows if row["op"] == operator]
+        lines.append(
+            f"| `{operator}` | {len(some)} | {max(len(row['us']) for row in some)} | "
+            f"{geomean(row['ratio'] for row in some):.3f} | {max(row['ratio'] for row in some):.3f} |"
+        )
+    lines += ["", "| operator | m | n | k | picked | us | best | us | ratio |", "|---|--:|--:|--:|---|--:|---|--:|--:|"]
+    for row in rows:
+        picked, best = (row[name].partition("_bf16_")[2] for name in ("picked", "best"))
+        us = row["us"][row["picked"]], row["us"][row["best"]]
+        lines.append(
+            f"| `{row['op']}` | {row['m']} | {row['n']} | {row['k']} | {picked} | {us[0]:.1f} | {best} | {us[1]:.1f} | "
+            f"{row['ratio']:.3f} |"
         )
     return [*lines, ""]
 
@@ -225,7 +282,7 @@ def prenorm() -> list[str]:
 
 def text() -> str:
     head = ["# Measured", "", "Written by `benchmarks/report.py` from `benchmarks/results/`.", ""]
-    return "\n".join([*head, *dense(), *fused(), *prenorm(), *reductions(), *accuracy()]).rstrip() + "\n"
+    return "\n".join([*head, *dense(), *choice(), *fused(), *prenorm(), *reductions(), *accuracy()]).rstrip() + "\n"
 
 
 def main() -> None:

@@ -1,0 +1,23 @@
+"""Everything that the page of measurements opens with, in one command: `python benchmarks`, or `make bench`.
+
+The FP8 and BF16 suites beside cuBLAS and what else can be imported, then the page and its pictures anew.
+"""
+
+from __future__ import annotations
+
+import dense
+import pictures
+import report
+
+
+def main() -> None:
+    given = dense.arguments().parse_args()
+    problems = [(m, n, k) for m in dense.SIZES_M for n, k in dense.SIZES_NK]
+    dense.suite(given.json, given.repeats, problems[::8] if given.few else problems)
+    if not given.few:
+        report.DOCUMENT.write_text(report.text())
+        pictures.draw()
+
+
+if __name__ == "__main__":
+    main()
