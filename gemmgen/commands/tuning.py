@@ -10,7 +10,6 @@ import math
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import date
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -159,12 +158,12 @@ def _append(times: Path, operator: str, sizes: Sizes, found: Sequence[Measuremen
 
 def _on(here: Place, entries: tuple[Entry, ...]) -> CardEntries:
     assert here.card is not None
-    environment = {
-        "date": date.today().isoformat(),
-        "gemmgen": version("gemmgen"),
-        "nvrtc": version("nvidia-cuda-nvrtc"),
-        "torch": version("torch"),
-    }
+    import torch
+
+    from gemmgen.runtime.nvrtc import nvrtc_version
+
+    nvrtc = ".".join(map(str, nvrtc_version()))
+    environment = {"date": date.today().isoformat(), "torch": str(torch.__version__), "nvrtc": nvrtc}
     return CardEntries(card=here.card, sms=here.sms, arch=here.arch, environment=environment, entries=entries)
 
 
