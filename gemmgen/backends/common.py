@@ -20,6 +20,7 @@ from gemmgen.ir import (
     StepPlan,
     StorePlan,
     TensorMapPlan,
+    TmaLoad,
     Workspace,
 )
 from gemmgen.ir.spec import QUANTISED
@@ -51,11 +52,11 @@ def digest(spec: Node) -> str:
 
 
 def check_cluster(spec: KernelSpec) -> None:
-    """Refuse clusters of more CTAs than are lowered for the architecture, and a schedule that only one has."""
+    """Refuse clusters of more CTAs than are lowered for the architecture, and what only one has."""
     if isinstance(spec.schedule, ClusterSplitK) and spec.arch != Arch.SM90:
-        raise ValueError(
-            f"spec {spec.name!r} has schedule cluster_split_k, which is lowered for sm90 alone; use another"
-        )
+        raise ValueError(f"spec {spec.name!r} has schedule cluster_split_k, which is lowered for sm90 alone")
+    if isinstance(spec.load.body, TmaLoad) and spec.load.body.evict_first and spec.arch != Arch.SM90:
+        raise ValueError(f"role {spec.load.name!r} has evict_first, which is lowered for sm90 alone; leave it out")
     limit = LIMITS[spec.arch].cluster_size
     if spec.cluster.size > limit:
         raise ValueError(

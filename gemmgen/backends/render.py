@@ -149,9 +149,9 @@ def _place(plan: Plan, ring: RingPlan, part: Part) -> str:
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
     element_bytes = part.atom_bytes // (entry.box[0] * entry.box[1] * part.shared)
     shape = [part.offset, part.atoms, entry.box[1] * part.shared, entry.box[0], element_bytes]
-    shape += [part.shared] if part.shared > 1 or part.halves else []
-    halves = ", gemmgen::RowsInTurn" if part.halves else ""
-    return f"using {name} = gemmgen::Boxes<{', '.join(map(str, shape))}{halves}>;"
+    shape += [part.shared] if part.shared > 1 or part.halves or part.evict_first else []
+    source = ", gemmgen::RowsInTurn" if part.halves else ", gemmgen::EvictedFirst" if part.evict_first else ""
+    return f"using {name} = gemmgen::Boxes<{', '.join(map(str, shape))}{source}>;"
 
 
 def _coordinate(axis: str, tile_k: int) -> str:

@@ -25,8 +25,10 @@ from gemmgen.backends.limits import LIMITS
 from gemmgen.backends.placement import Footprint, align, place_rings, place_roles
 from gemmgen.backends.reductions import reduction_workspaces
 from gemmgen.backends.sm90_push import (
+    check_boxes,
     check_cluster_split_k,
     check_one_block,
+    evicted_first,
     placed,
     push_bytes,
     push_plan,
@@ -75,7 +77,7 @@ def lower(spec: KernelSpec) -> Plan:
     mma = _matrix_instruction(spec, roles)
     store = _output_path(spec)
     push, ring = push_plan(spec), _mainloop_ring(spec, roles, mma)
-    check_one_block(spec, mma, ring.parts)
+    check_one_block(spec, mma)
     rings, shared_bytes = place_rings(spec, [ring, *_staging_ring(spec, store, roles)], push_bytes(push))
     maps, workspaces = _tensor_maps(spec, rings, store), reduction_workspaces(spec, mma)
     return Plan(
@@ -250,6 +252,7 @@ def _mainloop_ring(spec: KernelSpec, roles: tuple[RolePlan, ...], mma: MmaPlan) 
     ring = spec.ring(body.fills[0])
     parts = [_part(spec, mma, spec.operand(name)) for name in ring.holds]
     parts.sort(key=lambda part: part.bytes % 1024 != 0)
+    check_boxes(spec, parts)
     lanes = any(part.copy_by == "lanes" for part in parts)
     if lanes and spec.load.warps < 2:
         raise ValueError(
@@ -298,6 +301,7 @@ def _tile_part(spec: KernelSpec, operand: Operand) -> Part:
         atom_bytes=rows * SWIZZLE_BYTES,
         atom_elements=elements,
         shared=shared,
+        evict_first=evicted_first(spec, operand, shared),
     )
 
 

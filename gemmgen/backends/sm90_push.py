@@ -1,9 +1,11 @@
-"""Lowering of ClusterSplitK on Hopper: what such a spec may not have, and where partial sums are pushed to."""
+"""Lowering of ClusterSplitK on Hopper: what such a spec may not have, hints for weights, where sums are pushed to."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gemmgen.backends.placement import align
-from gemmgen.ir import ClusterSplitK, KernelSpec, MmaPlan, Operand, Part, PushPlan, Reduce, Wgmma
+from gemmgen.ir import ClusterSplitK, KernelSpec, MmaPlan, Operand, Part, PushPlan, Reduce, TmaLoad, Wgmma
 from gemmgen.ir.spec import GATED_COLUMNS
 
 COLUMNS = 8
@@ -37,16 +39,19 @@ def check_cluster_split_k(spec: KernelSpec) -> None:
         )
 
 
-def check_one_block(spec: KernelSpec, mma: MmaPlan, parts: tuple[Part, ...]) -> None:
-    """Refuse tiles of several blocks a warpgroup, and scales that lanes of a loading warp would have to gather."""
-    if not isinstance(spec.schedule, ClusterSplitK):
-        return
-    if mma.units > 1:
+def check_one_block(spec: KernelSpec, mma: MmaPlan) -> None:
+    """Refuse tiles of several blocks a warpgroup."""
+    if isinstance(spec.schedule, ClusterSplitK) and mma.units > 1:
         raise ValueError(
             f"spec {spec.name!r} has schedule cluster_split_k and {mma.row_blocks} x {mma.col_blocks} blocks a "
             "warpgroup; use one: a warpgroup for 64 rows and a width of the whole tile"
         )
-    if gathered := [part.operand for part in parts if part.copy_by == "lanes"]:
+
+
+def check_boxes(spec: KernelSpec, parts: Sequence[Part]) -> None:
+    """Refuse scales that lanes of a loading warp would have to gather."""
+    gathered = [part.operand for part in parts if part.copy_by == "lanes"]
+    if isinstance(spec.schedule, ClusterSplitK) and gathered:
         raise ValueError(
             f"spec {spec.name!r} has schedule cluster_split_k, whose one loading thread cannot copy {gathered[0]!r} by "
             "TMA; lay it out along its rows, or name it in the reads of the role that multiplies"
@@ -64,6 +69,17 @@ def scales_by_lanes(spec: KernelSpec, sfb: Operand) -> bool:
             f"role {spec.math.name!r} reads {sfb.name!r} with box {sfb.box}; lanes read scales with box {SCALED_BOX} "
             "that lie along k, of products without a gate; let a ring hold others"
         )
+    return True
+
+
+def evicted_first(spec: KernelSpec, operand: Operand, shared: int) -> bool:
+    """Whether L2 may drop the operand first; ``shared`` CTAs fetch a part of each box."""
+    body = spec.load.body
+    assert isinstance(body, TmaLoad)
+    if operand.name not in body.evict_first:
+        return False
+    if shared > 1:
+        raise ValueError(f"operand {operand.name!r} has a hint and a multicast, which is lowered without; drop either")
     return True
 
 

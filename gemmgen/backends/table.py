@@ -32,7 +32,8 @@ def _ring_lines(plan: Plan, ring: RingPlan) -> list[str]:
             times = f"{part.atoms} x " if part.atoms > 1 else ""
             swizzle = f", {entry.smem_swizzle} B smem_swizzle" if entry.smem_swizzle else ""
             shared = f", 1/{part.shared} multicast" if part.shared > 1 else ""
-            text = f"{times}box {entry.box[0]} x {entry.box[1]} {entry.dtype}{swizzle}{shared}{_halves(part)}"
+            hint = ", evicted first" if part.evict_first else ""
+            text = f"{times}box {entry.box[0]} x {entry.box[1]} {entry.dtype}{swizzle}{shared}{_halves(part)}{hint}"
         else:
             text = f"{part.count} scales by lanes, one per {part.step}{_halves(part)}"
         lines.append(f"    {part.operand:<8} @{part.offset:<7} {text}")

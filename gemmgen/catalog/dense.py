@@ -144,7 +144,8 @@ def _dense(
     producer, consumer = REGISTERS[shape.groups] if sole else (None, None)
     load_warps = 1 if shape.splits else 4 if sole else 2
     math = Role(name="math", warps=4 * shape.groups, registers=consumer, body=body)
-    load = Role(name="load", warps=load_warps, registers=producer, body=TmaLoad(fills=("ab",)))
+    copying = TmaLoad(fills=("ab",), evict_first=("b",)) if shape.splits else TmaLoad(fills=("ab",))
+    load = Role(name="load", warps=load_warps, registers=producer, body=copying)
     spec = KernelSpec(
         name=f"{name}{''.join(marks)}_{shape.label}",
         arch=Arch.SM90,

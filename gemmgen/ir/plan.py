@@ -45,6 +45,8 @@ class Part(Node):
     atom_bytes: int = 0
     atom_elements: int = 0
     shared: int = 1
+    evict_first: bool = False
+    """Whether L2 may drop its lines before others."""
     count: int = 0
     """Elements that lanes copy."""
     step: int = 1

@@ -1,10 +1,10 @@
-"""Rules of what is read otherwise than through a ring behind a wait: scales by lanes, operands ahead of a launch."""
+"""Rules of what is read otherwise than by a plain copy behind a wait: by lanes, ahead of a launch, with a hint."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gemmgen.ir.roles import Wgmma
+from gemmgen.ir.roles import TmaLoad, Wgmma
 from gemmgen.ir.schedule import ClusterSplitK
 
 if TYPE_CHECKING:
@@ -30,6 +30,23 @@ def reads_fit(spec: KernelSpec) -> None:
         if held := [ring.name for ring in spec.rings if name in ring.holds]:
             raise ValueError(
                 f"role {spec.math.name!r} reads {name!r} itself, but ring {held[0]!r} holds it; remove one"
+            )
+
+
+def hints_fit(spec: KernelSpec) -> None:
+    """Hints to L2 are about operands that the loading role copies, as they lie."""
+    body = spec.load.body
+    assert isinstance(body, TmaLoad)
+    held = [name for ring in body.fills for name in spec.ring(ring).holds]
+    for name in body.evict_first:
+        if name not in held:
+            raise ValueError(
+                f"role {spec.load.name!r} has a hint for {name!r}, which it does not copy; it copies {held}"
+            )
+        if spec.gate is not None and spec.gate.layout == "halves" and "n" in spec.operand(name).axes:
+            raise ValueError(
+                f"role {spec.load.name!r} has a hint for {name!r}, whose halves are copied in turn, which has none; "
+                "leave it out of evict_first"
             )
 
 

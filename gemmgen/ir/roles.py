@@ -55,10 +55,14 @@ Rings = Annotated[tuple[Name, ...], Field(min_length=1)]
 
 
 class TmaLoad(Node):
-    """Producer: one thread copies boxes by TMA; lanes copy what TMA cannot (scales with an odd pitch)."""
+    """Producer: one thread copies boxes by TMA; lanes copy what TMA cannot (scales with an odd pitch).
+
+    L2 may drop lines of operands in ``evict_first`` before others: they are read once, like weights for few rows.
+    """
 
     kind: Literal["tma_load"] = "tma_load"
     fills: Rings
+    evict_first: tuple[Name, ...] = ()
 
     @property
     def drains(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from gemmgen.ir.dtype import Arch, DType
 from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import Operand, split_axis
 from gemmgen.ir.prologue import prologue_fits, slices_fit
-from gemmgen.ir.reading import ahead_fits, reads_fit
+from gemmgen.ir.reading import ahead_fits, hints_fit, reads_fit
 from gemmgen.ir.roles import FetchTiles, MmaSync, Multiplier, Ring, Role, Tcgen05, TmaLoad, TransposeScales
 from gemmgen.ir.schedule import Cluster, LaunchControl, Persistent, Schedule, SplitK, Tile
 from gemmgen.ir.steps import Apply, Bias, Cast, Gate, Keep, PrologueStep, Quantise, Reduce, Residual, Scale, Step, Store
@@ -369,6 +369,7 @@ CHECKS = (
     reads_fit,
     _multiplier_is_fed,
     ahead_fits,
+    hints_fit,
     _operands_are_used,
     _chain_is_typed,
     _outputs_are_apart,

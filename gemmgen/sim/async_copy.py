@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .barrier_ops import find_barrier
-from .bulk import bulk_load, bulk_store, remote_store, tensor_load, tensor_store, wait_bulk
+from .bulk import bulk_load, bulk_store, remote_stores, tensor_load, tensor_store, wait_bulk
 from .control import active_bits
 from .errors import Fault, UnknownInstruction
 from .machine import AsyncOp
+from .memory import RANK_SHIFT
 from .memory_ops import active_lanes, address_call, note_write, spans, words_of
 from .registry import Bind, Call, Mods, instruction
-from .types import Array, Imm, Instr, Mask, Mem, Vec, bits_of, dtype_of
+from .types import Array, Imm, Instr, Mask, Mem, Vec, dtype_of
 
 if TYPE_CHECKING:
     from .warp import Warp
@@ -305,17 +306,25 @@ def store_async(instr: Instr) -> Bind:
     mods.pick(("v2", "v4"))
     ptx_type = mods.type()
     mods.done()
-    nbytes, dtype = bits_of(ptx_type) // 8, dtype_of(ptx_type)
+    dtype = dtype_of(ptx_type)
     values = instr.operands[1].items if isinstance(instr.operands[1], Vec) else (instr.operands[1],)
 
     def bind(warp: Warp, mask: Mask | None) -> Call:
-        to, bar = lane_address(warp, instr.operands[0]), lane_address(warp, instr.operands[2])
+        to, bar = address_call(warp, instr.operands[0]), address_call(warp, instr.operands[2])
         rows = [warp.src(value, dtype) for value in values]
 
-        def issue(lane: int) -> None:
-            data = np.array([row[lane] for row in rows]).view(np.uint8)
-            remote_store(warp, instr, to(lane), data, bar(lane), nbytes * len(rows))
+        def call() -> None:
+            lanes = active_lanes(mask)
+            if not lanes.size:
+                return
+            warp.effects += 1
+            data = np.stack([row[lanes] for row in rows], axis=1).view(np.uint8)
+            targets, barriers = to()[lanes], bar()[lanes]
+            meant = np.stack([targets >> RANK_SHIFT, barriers], axis=1)
+            for one in np.unique(meant, axis=0):
+                chosen = (meant == one).all(1)
+                remote_stores(warp, instr, targets[chosen], data[chosen], int(one[1]))
 
-        return per_lane(warp, mask, issue)
+        return call
 
     return bind

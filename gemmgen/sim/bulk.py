@@ -134,17 +134,23 @@ def bulk_load(
     queue_landings(warp, instr, target, barrier, mask, Landing(size, words, write))
 
 
-def remote_store(warp: Warp, instr: Instr, target: int, data: Array, barrier: int, align: int) -> None:
-    """A few bytes of one lane to shared memory, by the generic proxy."""
-    _check_target(warp, target, align)
+def remote_stores(warp: Warp, instr: Instr, targets: Array, data: Array, barrier: int) -> None:
+    """A few bytes of each of some lanes to shared memory of one CTA, by the generic proxy; they land together."""
+    size = data.shape[1]
+    for target in targets.tolist():
+        _check_target(warp, target, size)
+    first = int(targets.min())
+    places = (targets - first)[:, None] + np.arange(size)
+    steps = np.unique(places // 4)
 
     def write(cta: Cta, offset: int) -> None:
-        cta.smem.data[offset : offset + data.size] = data
+        cta.smem.data[offset + places] = data
 
-    def words(at: int) -> slice:
-        return slice(at // 4, (at + data.size) // 4)
+    def words(at: int) -> Array:
+        result: Array = at // 4 + steps
+        return result
 
-    queue_landings(warp, instr, target, barrier, None, Landing(data.size, words, write, generic=True))
+    queue_landings(warp, instr, first, barrier, None, Landing(data.size, words, write, generic=True))
 
 
 def _check_target(warp: Warp, target: int, align: int) -> None:
@@ -161,7 +167,7 @@ class Landing:
     """
 
     nbytes: int
-    words: Callable[[int], slice]
+    words: Callable[[int], Any]
     write: Callable[[Cta, int], None]
     generic: bool = False
     pair: bool = False

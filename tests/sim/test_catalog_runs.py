@@ -15,6 +15,7 @@ from gemmgen.ir import DType, KernelSpec, OneTile
 
 SCHEDULES = ("early", "late", "random", "starve")
 NARROW = Shape(64, 32, groups=1, slots=2)
+NARROW_SPLIT = Shape(64, 32, groups=1, slots=2, splits=2)
 
 
 def one_tile(spec: KernelSpec) -> KernelSpec:
@@ -87,7 +88,18 @@ def edge_family() -> Iterator[Subject]:
     yield Subject(fp8_gemm_nt(NARROW, direct_store=True), 3, 7, 128)
 
 
-FAMILIES = (bf16_family, fp8_family, cluster_family, shape_family, schedule_family, edge_family)
+def push_family() -> Iterator[Subject]:
+    """Clusters that share K blocks: none, shares of columns and of fragments, more CTAs than slices or blocks."""
+    yield Subject(fp8_gemm_nt(Shape(64, 64, groups=1, splits=1, ctas_per_sm=2)), 20, 72, 784)
+    yield Subject(fp8_gemm_nt(Shape(64, 96, groups=1, splits=2, slots=2)), 20, 136, 784)  # two rows of scales a tile
+    yield Subject(fp8_gemm_nt(NARROW_SPLIT, programmatic_launch=True), 20, 24, 4240)  # scales of more than 32 blocks
+    yield Subject(fp8_gemm_nt(Shape(64, 8, groups=1, splits=8, slots=2)), 20, 16, 272)  # 4 slices, 3 blocks, 8 CTAs
+    yield Subject(bf16_gemm("nt", Shape(128, 48, splits=4, slots=2)), 70, 40, 456)
+    yield Subject(bf16_gemm("nn", NARROW_SPLIT, DType.F32, True, direct_store=True), 65, 33, 200)
+    yield Subject(bf16_gemm("nt", Shape(64, 16, groups=1, k_bytes=256, splits=2)), 24, 40, 0)
+
+
+FAMILIES = (bf16_family, fp8_family, cluster_family, shape_family, schedule_family, edge_family, push_family)
 SUBJECTS = [subject for family in FAMILIES for subject in family()]
 
 

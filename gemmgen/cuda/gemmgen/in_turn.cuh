@@ -22,6 +22,13 @@ struct Whole {
   DEVICE static u32 place(u32 at, u32 extent) { return at; }
 };
 
+// As it lies, and L2 may drop it before anything else.
+struct EvictedFirst {
+  DEVICE static void load(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
+    ptx::tma_load_2d(to, map, inner, outer, full, ptx::evict_first());
+  }
+};
+
 // Halves of the strided axis: maps have dimensions of 8 rows, 2 halves and groups of both. `outer` is a multiple of 16.
 struct RowsInTurn {
   DEVICE static void load(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {

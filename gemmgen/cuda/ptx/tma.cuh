@@ -17,6 +17,22 @@ DEVICE void tma_load_2d(u32 to, const TensorMap& map, u32 inner, u32 outer, u32 
       : "memory");
 }
 
+// createpolicy.fractional, PTX 7.4, sm_80: lines that L2 drops before others.
+DEVICE u64 evict_first() {
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// The same with a policy of L2 for what is read, PTX 8.0, sm_90
+DEVICE void tma_load_2d(u32 to, const TensorMap& map, u32 inner, u32 outer, u32 bar, u64 policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+      "l"(reinterpret_cast<u64>(&map)), "r"(inner), "r"(outer), "r"(bar), "l"(policy)
+      : "memory");
+}
+
 // The same for a CTA that is in no cluster, PTX 8.6, sm_90. On sm_120 the form above becomes a call, this one does not.
 DEVICE void tma_load_2d_own(u32 to, const TensorMap& map, u32 inner, u32 outer, u32 bar) {
   asm volatile(

@@ -199,6 +199,12 @@ _SUBJECTS = {
     # two atoms along m and along n: the descriptor's leading offset counts
     "bf16_tn": Subject(bf16_gemm("tn", Shape(64, 128, groups=1, slots=2, unroll=1), d=DType.F32), m=64, n=256, k=192),
     "bf16_direct": Subject(bf16_gemm("tt", _SMALL, direct_store=True), m=72, n=65, k=128),
+    # three CTAs that share 7 K blocks (3, 2 and 2) in rings of 2; of 16 slices they own 6, 6 and 4
+    "push": Subject(fp8_gemm_nt(Shape(64, 32, groups=1, slots=2, unroll=1, splits=3)), m=70, n=40, k=880),
+    # two CTAs that own half the columns each; launched early, weights are read ahead
+    "push_bf16": Subject(
+        bf16_gemm("nt", Shape(64, 32, groups=1, slots=2, unroll=1, splits=2), programmatic_launch=True), 64, 32, 320
+    ),
     # datacenter Blackwell: 4 tiles on one CTA, 4 K blocks each (the last of 32): every ring goes round. A word of A's
     # scales serves 4 K blocks, one of B's a single one
     "sm100_fp8": Subject(scaled_gemm_nt(_COARSE, _FINE, PairShape(32, slots=4)), m=129, n=40, k=416),
