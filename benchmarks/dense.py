@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -54,17 +53,6 @@ def ours(problem: Problem) -> Peer:
         return Peer("gemmgen", lambda: ops.bf16_gemm_nt(problem.a, problem.b, d), lambda: d)
     a, b = (problem.a, problem.sfa), (problem.b, problem.sfb)
     return Peer("gemmgen", lambda: ops.fp8_gemm_nt(a, b, d), lambda: d)
-
-
-def host_us(call: Callable[[], object], calls: int = 2000) -> float:
-    """Microseconds from Python to launch, back to back."""
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(calls):
-        call()
-    elapsed = time.perf_counter() - start
-    torch.cuda.synchronize()
-    return elapsed / calls * 1e6
 
 
 def checked(problem: Problem, every: Iterable[Peer]) -> dict[str, float]:
@@ -111,8 +99,6 @@ def measure(kind: str, m: int, n: int, k: int, flushes: list[Flush], repeats: in
         found = times([each.call for each in right], flush, repeats)
         for each, us in zip(right, found, strict=True):
             row[f"us_{flush.kind}" if each.name == "gemmgen" else f"{each.name}_us_{flush.kind}"] = us
-    if (m, n) == (SIZES_M[0], SIZES_NK[1][0]):
-        row["host_us"] = host_us(right[0].call)
     return row
 
 

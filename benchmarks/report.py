@@ -112,8 +112,7 @@ def summary(kind: str, rows: list[Row], peer: dict[tuple[str, int, int, int], fl
         ]
         texts = [f"{cell:.3f}" for cell in cells] + [against(some, name) for name in others(rows)]
         lines.append(f"| {m} | " + " | ".join(texts) + " |")
-    host = [row["host_us"] for row in rows if "host_us" in row]
-    return [*lines, "", f"Host time of a call, Python to launch: {host[0]:.1f} us." if host else "", ""]
+    return [*lines, ""]
 
 
 def table(kind: str, rows: list[Row], peer: dict[tuple[str, int, int, int], float]) -> list[str]:

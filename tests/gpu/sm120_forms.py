@@ -170,9 +170,9 @@ def seeded(index: int) -> torch.Generator:
 
 def speed() -> list[dict[str, Any]]:
     """Microseconds of the BF16 forms and of torch.mm, flushed L2, interleaved."""
-    from timing import Flush, times
 
     from gemmgen.runtime.gpu_target import gpu_target
+    from gemmgen.runtime.timing import Flush, times
 
     target, flush, rows = gpu_target(0), Flush("write"), []
     specs = [bf16_gemm("nt", shape) for shape in (SQUARE, WarpShape(128, 128), *FORM_SHAPES)]
