@@ -47,7 +47,7 @@ def test_the_fused_kernel_of_its_page_is_the_example() -> None:
 )
 def test_python_in_a_document_runs(name: str, index: int) -> None:
     code = blocks(TOP / name, "python")[index]
-    environment = {**os.environ, "PYTHONPATH": str(TOP)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (TOP, TOP / "generated")))}
     done = subprocess.run([sys.executable, "-c", code], cwd=TOP, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gemmgen.commands.targets import SMS, architecture
+from gemmgen.commands.targets import architecture
 from gemmgen.ir import Arch
 from gemmgen.ops.selection import SM90_OPERATORS
-from gemmgen.runtime.architectures import resolve
+from gemmgen.runtime.architectures import SMS, resolve
 from gemmgen.runtime.errors import UnsupportedArchitecture
 
 

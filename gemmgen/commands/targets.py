@@ -16,12 +16,9 @@ from gemmgen import catalog
 from gemmgen.commands.edit import edit
 from gemmgen.generate.operators import OPERATORS, kernels_of
 from gemmgen.ir import AnySpec, Arch, KernelSpec
-from gemmgen.runtime.architectures import Architecture
+from gemmgen.runtime.architectures import SMS, Architecture
 from gemmgen.runtime.architectures import resolve as resolve_architecture
 from gemmgen.runtime.errors import UnsupportedArchitecture
-
-SMS = {Arch.SM90: 132, Arch.SM100: 148, Arch.SM120: 188}
-"""Streaming multiprocessors that the choice of a kernel assumes when no device is asked."""
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ from gemmgen.ops.scales import Blocked128x4
 from gemmgen.ops.selection import OPERATORS, spec_for
 from gemmgen.ops.spec_op import SpecOp, op
 from gemmgen.ops.tuned import use_tuned
+from gemmgen.ops.warmup import warmup
 
 __all__ = [
     "FUSED_OPERATORS",
@@ -104,4 +105,5 @@ __all__ = [
     "transform_sf_into_required_layout",
     "transpose_packed_fp4",
     "use_tuned",
+    "warmup",
 ]

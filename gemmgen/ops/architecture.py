@@ -12,6 +12,7 @@ import torch
 
 from gemmgen.runtime.architectures import resolve
 from gemmgen.runtime.errors import UnsupportedArchitecture
+from gemmgen.runtime.preparation import current_preparation
 from gemmgen.runtime.simulation import current_simulation
 
 SCALING = ("sm100", "sm120")
@@ -24,9 +25,14 @@ def scales_blocks(tensor: Any) -> bool:
 
 
 def family_at(index: int) -> str | None:
-    """The architecture of a CUDA device, or for CPU tensors (-1) the one that is simulated; None without kernels."""
+    """The architecture of a CUDA device; for others (-1) the one that is simulated or, with meta tensors, prepared for.
+
+    None without kernels.
+    """
     if index >= 0:
         return _family(index)
+    if (preparation := current_preparation()) is not None:
+        return preparation.family
     simulation = current_simulation()
     return None if simulation is None else simulation.arch.family
 

@@ -80,6 +80,8 @@ class Dispatcher:
         self._check_overlap(tensors)
         if slots[self._at].is_cuda:
             self.prepare(slots, sizes)(slots, scalars)
+        elif slots[self._at].is_meta:
+            self._load(tensors, sizes)
         else:
             self._simulate(slots, sizes, scalars)
 
@@ -91,10 +93,12 @@ class Dispatcher:
         if slots[self._at].numel() == 0:
             return
         self._check_overlap(tensors)
-        if not slots[self._at].is_cuda:
-            self._ready(tensors, sizes, current_target(slots[self._at].device))
-        else:
+        if slots[self._at].is_cuda:
             self.prepare(slots, sizes)
+        elif slots[self._at].is_meta:
+            self._load(tensors, sizes)
+        else:
+            self._ready(tensors, sizes, current_target(slots[self._at].device))
 
     def prepare(self, slots: Slots, sizes: Mapping[str, int]) -> Prepared:
         """The launch for calls with this metadata, loaded and remembered; ``slots`` have been checked."""
@@ -153,6 +157,12 @@ class Dispatcher:
         tensors = {name: row_major(t) if name in choice.copied else t for name, t in tensors.items()}
         check_layouts(kernel.plan, tensors)
         return kernel, tensors, choice
+
+    def _load(self, tensors: dict[str, torch.Tensor], sizes: Mapping[str, int]) -> None:
+        """All of a call but its launch, on a device that is being prepared for."""
+        target: Target = current_target(tensors[self.outputs[0]].device)
+        kernel, *_ = self._ready(tensors, sizes, target)
+        target.load(kernel.text)
 
     def _problem(
         self,

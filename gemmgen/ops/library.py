@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from gemmgen.ops import dense, dense_block_scaled, prenorm
+from gemmgen.runtime.preparation import current_preparation
 
 NAMESPACE = "gemmgen"
 LIBRARY = torch.library.Library(NAMESPACE, "DEF")
@@ -42,8 +43,15 @@ def is_plain(tensors: Sequence[Any]) -> bool:
 
 
 def is_direct(tensors: Sequence[Any]) -> bool:
-    """Whether torch's dispatcher has nothing to add: as :func:`is_plain`, with CUDA tensors."""
-    return is_plain(tensors) and all(tensor.is_cuda for tensor in tensors)
+    """Whether torch's dispatcher has nothing to add: as :func:`is_plain`, with CUDA tensors.
+
+    Meta tensors count as such while kernels are prepared: the registered operators would check them and no more.
+    """
+    if not is_plain(tensors):
+        return False
+    return all(tensor.is_cuda for tensor in tensors) or (
+        current_preparation() is not None and all(tensor.is_meta for tensor in tensors)
+    )
 
 
 def written(d: torch.Tensor) -> None:

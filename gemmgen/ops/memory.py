@@ -193,7 +193,9 @@ def span(tensor: torch.Tensor) -> int:
 
 
 def disjoint(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether two tensors share no byte; columns cut from one buffer count as disjoint."""
+    """Whether two tensors share no byte; columns cut from one buffer count as disjoint, and so do meta tensors."""
+    if x.is_meta:
+        return True
     start, end = x.data_ptr(), y.data_ptr()
     if start + span(x) <= end or end + span(y) <= start or not (x.numel() and y.numel()):
         return True

@@ -34,7 +34,8 @@ def looks_at_content(device: torch.device) -> bool:
     """Whether a call may read scales: on the CPU always, on a GPU when asked to, never while a graph is captured."""
     if device.type == "cpu":
         return True
-    return os.environ.get(CHECK_VARIABLE) == "1" and not torch.cuda.is_current_stream_capturing()
+    asked = device.type == "cuda" and os.environ.get(CHECK_VARIABLE) == "1"
+    return asked and not torch.cuda.is_current_stream_capturing()
 
 
 class Blocked128x4(NamedTuple):

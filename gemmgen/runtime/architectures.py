@@ -51,6 +51,8 @@ def _table() -> dict[str, Architecture]:
 
 ARCHITECTURES = _table()
 FAMILIES = ("sm90", "sm100", "sm120")
+SMS = {"sm90": 132, "sm100": 148, "sm120": 188}
+"""Streaming multiprocessors that the choice of a kernel assumes when no device is asked."""
 _SPELLING = re.compile(r"(?:(?:sm|compute)_?)?(\d+)(?:\.(\d))?([af]?)")
 
 

@@ -1,14 +1,16 @@
-"""Where an op runs: the GPU of its CUDA tensors, or the simulator for CPU tensors when the user asked for it.
+"""Where an op runs: the GPU of its CUDA tensors, or the simulator for CPU tensors when the user asked for it; nowhere
+with meta tensors, whose calls only say which kernels they need.
 
 The one place that decides; simulation is never a silent fallback.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from gemmgen.runtime.errors import DeviceError
 from gemmgen.runtime.kernel_text import Grid, Handle, KernelText, Target
+from gemmgen.runtime.preparation import current_preparation
 from gemmgen.runtime.simulation import SIMULATE_VARIABLE, current_simulation
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ def current_target(device: Any) -> Target:
         return gpu(device.index)
     if device.type == "cpu":
         return simulator()
+    if device.type == "meta" and (preparation := current_preparation()) is not None:
+        return cast(Target, preparation)  # asked for kernels only
     raise DeviceError(f"device: {device} cannot run gemmgen kernels; use cuda tensors, or cpu tensors with simulate")
 
 

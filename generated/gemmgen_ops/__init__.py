@@ -3,6 +3,7 @@
 Written by ``gemmgen generate``; do not edit.
 """
 
+from gemmgen.ops import warmup
 from gemmgen_ops.bf16_gemm_nn import bf16_gemm_nn
 from gemmgen_ops.bf16_gemm_nt import bf16_gemm_nt
 from gemmgen_ops.bf16_gemm_nt_fp8out import bf16_gemm_nt_fp8out
@@ -45,4 +46,5 @@ __all__ = [
     "mxfp4_gemm_nt",
     "nvfp4_gemm_nt",
     "tf32_hc_prenorm_gemm",
+    "warmup",
 ]

@@ -1,0 +1,152 @@
+"""Arguments of every operator for a problem, on the meta device: shapes, types and strides as callers mostly have them.
+
+Knows the operators' conventions; nothing here has memory.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from gemmgen.ops import api, api_block_scaled, api_fused, api_heads
+from gemmgen.ops.architecture import SCALING
+from gemmgen.ops.fused_op import FusedOp
+from gemmgen.ops.scaled_call import FP4
+from gemmgen.ops.tensor_op import empty_output
+
+OPERATORS: dict[str, Any] = {
+    name: function
+    for room in (api, api_block_scaled, api_fused, api_heads)
+    for name, function in vars(room).items()
+    if "gemm" in name and getattr(function, "__module__", None) == room.__name__
+}
+"""The functions that kernels can be prepared for, by name."""
+BF16, F32, E4M3, E2M1 = torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.int8
+EXTRA: dict[str, dict[str, Any]] = {"fp8": {"scales": "m"}, "fp8_fp4": {"a": E4M3, "b": E2M1}}
+"""Choices beside an operator's own parameters by the beginning of its name, with their defaults: what fp32 scales of a
+are contiguous along, and the factors' types."""
+Factor = Any
+"""A tensor, or a pair of data and scales."""
+
+
+def call_arguments(op: str, family: str, m: int, n: int, k: int, choices: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by name. Where the operator takes a tensor, a choice is its dtype; others are passed as they are."""
+    function = OPERATORS[op]
+    known, extra = list(inspect.signature(function).parameters), _extra(op)
+    _check_names(op, choices, [*known, *extra])
+    given = {name: value for name, value in choices.items() if name not in extra}
+    a, b = _factors(op, family, m, n, k, {**extra, **choices})
+    tensors = _others(op, m, n, given)
+    return {**{name: value for name, value in given.items() if name not in tensors}, "a": a, "b": b, **tensors}
+
+
+def fused_arguments(op: FusedOp, family: str, m: int, n: int, k: int, choices: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of an author's epilogue behind a product; its own operands are contiguous, its numbers 1."""
+    extra = _extra(op.operator)
+    _check_names(op.__name__, choices, ["recipe", "recipe_a", "recipe_b", *extra])
+    given = {name: value for name, value in choices.items() if name not in extra}
+    a, b = _factors(op.operator, family, m, n, k, {**extra, **choices})
+    sizes = {"m": m, "n": n, "k": k}
+    inputs = [each for each in op.tail.operands if each.name in op.inputs]
+    tensors = {each.name: empty_output(each, sizes, torch.device("meta")) for each in inputs}
+    return {**given, "a": a, "b": b, **tensors, **dict.fromkeys(op.tail.scalars, 1.0)}
+
+
+def _extra(op: str) -> dict[str, Any]:
+    begins = max((begin for begin in EXTRA if op.startswith(f"{begin}_gemm")), key=len, default=None)
+    return EXTRA[begins] if begins else {}
+
+
+def _check_names(op: str, choices: Mapping[str, Any], known: Sequence[str]) -> None:
+    for name in choices:
+        if name not in known:
+            raise TypeError(f"{name}: unknown choice; {op} is chosen by {', '.join(known)}")
+
+
+def _empty(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def _others(op: str, m: int, n: int, given: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Tensors beside the factors: those that were chosen, and those that are never left out."""
+    if op == "tf32_hc_prenorm_gemm":
+        splits = given.get("num_splits")
+        first = () if splits is None else (splits,)
+        return {"d": _empty(*first, m, n, dtype=F32), "sqr_sum": _empty(*first, m, dtype=F32)}
+    if op == "fp8_gemm_nt_skip_head_mid":
+        left, mid, right = given.get("head_splits", (n, 0, 0))
+        return {"d": _empty(m, n + n // max(1, left + right) * mid, dtype=given.get("d") or BF16)}
+    tensors: dict[str, torch.Tensor] = {}
+    kind = given.get("d") or given.get("out_dtype") or BF16
+    columns = n // 2 if given.get("gate") else n
+    for name, shape in (("d", (m, columns)), ("c", (m, n))):
+        if given.get(name):
+            tensors[name] = _empty(*shape, dtype=kind if given[name] is True else given[name])
+    if given.get("bias"):
+        tensors["bias"] = _empty(n, dtype=F32 if given["bias"] is True else given["bias"])
+    return tensors
+
+
+def _factors(op: str, family: str, m: int, n: int, k: int, choices: Mapping[str, Any]) -> tuple[Factor, Factor]:
+    product, layout = (op.split("_gemm_") if "_gemm_" in op else (op, "nt"))[:2]
+    turned = layout[0] == "t", layout[1] == "n"
+    if product == "tf32_hc_prenorm_gemm":
+        return _empty(m, k, dtype=BF16), _empty(n, k, dtype=F32)
+    if product == "bf16":
+        return _matrix(m, k, BF16, turned[0]), _matrix(n, k, BF16, turned[1])
+    if product in ("mxfp4", "nvfp4"):
+        return _four_bit(product, m, k), _four_bit(product, n, k)
+    types = choices.get("a", E4M3), choices.get("b", E4M3)
+    scaled = _words if family in SCALING or any(dtype in FP4 for dtype in types) else _numbers
+    a, b = (
+        scaled(side, rows, k, dtype, turn, choices)
+        for side, rows, dtype, turn in zip((0, 1), (m, n), types, turned, strict=True)
+    )
+    return a, b
+
+
+def _matrix(rows: int, k: int, dtype: torch.dtype, turned: bool) -> torch.Tensor:
+    """Contiguous as it is passed: [rows, k], or [k, rows] where the operator's layout has it so."""
+    return _empty(k, rows, dtype=dtype) if turned else _empty(rows, k, dtype=dtype)
+
+
+def _numbers(side: int, rows: int, k: int, dtype: torch.dtype, turned: bool, choices: Mapping[str, Any]) -> Factor:
+    """Data along k and fp32 scales, a's along m or along k as ``scales`` says, b's one for 128 rows or for each."""
+    per_row = side == 0 or _granularity(choices, 128)[1] == 1
+    along_rows = per_row and choices.get("scales", "m") == "m"
+    scale_rows, columns = rows if per_row else -(-rows // 128), -(-k // 128)
+    scales = _along_rows(scale_rows, columns, F32) if along_rows else _empty(scale_rows, columns, dtype=F32)
+    data = _empty(rows, k, dtype=dtype)
+    return (data.mT, scales.mT) if turned else (data, scales)
+
+
+def _words(side: int, rows: int, k: int, dtype: torch.dtype, turned: bool, choices: Mapping[str, Any]) -> Factor:
+    """Data and words of four scales contiguous along rows, as tensor cores read them."""
+    recipe = _granularity(choices, 1)
+    scales = _along_rows(-(-rows // recipe[side]), -(-k // (4 * recipe[2])), torch.int32)
+    if dtype in FP4:
+        data = _empty(rows, k // 2, dtype=dtype)
+        return (data.mT, scales.mT) if turned else (data, scales)
+    return _matrix(rows, k, dtype, turned), scales.mT if turned else scales
+
+
+def _granularity(choices: Mapping[str, Any], rows_b: int) -> tuple[int, int, int]:
+    """Rows a scale of a, of b, and elements of k a scale of both; by default 128 of k and ``rows_b``."""
+    if (recipe := choices.get("recipe")) is not None:
+        return recipe[0], recipe[1], recipe[2]
+    recipe_a, recipe_b = choices.get("recipe_a") or (1, 128), choices.get("recipe_b")
+    return recipe_a[0], recipe_b[0] if recipe_b else rows_b, recipe_a[1]
+
+
+def _along_rows(rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
+    """Contiguous along rows, columns 16 bytes apart."""
+    step = 16 // dtype.itemsize
+    return torch.empty_strided((rows, columns), (1, -(-rows // step) * step), dtype=dtype, device="meta")
+
+
+def _four_bit(product: str, rows: int, k: int) -> Factor:
+    group, dtype = (32, torch.float8_e8m0fnu) if product == "mxfp4" else (16, E4M3)
+    return _empty(rows, k // 2, dtype=E2M1), _empty(rows, -(-k // group), dtype=dtype)
