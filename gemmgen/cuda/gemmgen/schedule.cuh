@@ -8,9 +8,12 @@ DEVICE u32 ceil_div(u32 x, u32 y) { return x / y + (x % y != 0); }
 
 // Where tiles lie. Clusters are placed as units of CLUSTER_M x CLUSTER_N tiles; GROUP rows of units are walked together,
 // column by column. A unit may stick out of the matrix: copies read zeros there and stores are clipped.
+// Whoever waits for a tile waits for this, and a division by a number that is not constant takes as long as 50 sums: so
+// groups are counted on from where the tile before was, and only the last one may have another height.
 template <u32 TILE_M, u32 TILE_N, u32 GROUP, u32 CLUSTER_M, u32 CLUSTER_N>
 class Raster {
   u32 rows_, cols_;
+  u32 start_ = 0, first_ = 0;  // the group's first unit and row of units
   u32 m_, n_;
 
  public:
@@ -21,19 +24,23 @@ class Raster {
 
   // Moves to this CTA's tile of the index'th unit.
   DEVICE void place(u32 index) {
-    if constexpr (GROUP == 1 && CLUSTER == 1) {  // divisions are slow, and the first copies wait for them
+    if constexpr (GROUP == 1 && CLUSTER == 1) {
       const u32 row = cols_ == 1 ? index : index / cols_;
       m_ = row * TILE_M;
       n_ = (index - row * cols_) * TILE_N;
       return;
     }
-    const u32 group = index / (GROUP * cols_);
-    const u32 first = group * GROUP;
-    const u32 height = rows_ - first < GROUP ? rows_ - first : GROUP;
-    const u32 inside = index - first * cols_;
+    if (index < start_) start_ = first_ = 0;
+    for (; index - start_ >= GROUP * cols_; first_ += GROUP) start_ += GROUP * cols_;
+    const u32 inside = index - start_, left = rows_ - first_;
+    u32 row = inside % GROUP, col = inside / GROUP;
+    if (left < GROUP) {
+      col = inside / left;
+      row = inside - col * left;
+    }
     const u32 rank = CLUSTER == 1 ? 0 : ptx::cluster_rank();
-    m_ = ((first + inside % height) * CLUSTER_M + rank % CLUSTER_M) * TILE_M;
-    n_ = (inside / height * CLUSTER_N + rank / CLUSTER_M) * TILE_N;
+    m_ = ((first_ + row) * CLUSTER_M + rank % CLUSTER_M) * TILE_M;
+    n_ = (col * CLUSTER_N + rank / CLUSTER_M) * TILE_N;
   }
   // First row and column of the tile.
   DEVICE u32 m() const { return m_; }
