@@ -13,6 +13,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -26,6 +27,7 @@ from gemmgen.ir import Activation, Bias, Cast, DType, Epilogue, Operand, Store
 from gemmgen.ops import hot_call
 from gemmgen.runtime import targets
 from gemmgen.runtime.kernel_text import KernelText
+from gemmgen.runtime.launch_frame import LaunchFrame
 
 CALLS = 2000
 M, N, K = 8, 64, 128
@@ -43,15 +45,24 @@ def floor(param_bytes: int) -> Call:
     text = KernelText(EMPTY.replace("BYTES", str(param_bytes)), "empty", target.family, threads=128, shared_bytes=0)
     frame = target.load(text).frame(programmatic=False)
     frame.fill((1, 1, 1), bytes(param_bytes))
-    return frame.launch
+    return checked(frame)
 
 
 def own_floor(name: str) -> Call:
-    """The driver's launch of the kernel that a function repeated last, and nothing else."""
+    """The driver's launch of the kernel that a function repeated last, and nothing else.
+
+    It writes where the first call of its kind wrote: to the d that was given.
+    """
     (calls,) = [each for each in hot_call.remembering() if each.name == name]
     assert calls.newest is not None
-    launch: Call = calls.newest.new_frame().launch
-    return launch
+    return checked(calls.newest.new_frame())
+
+
+def checked(frame: LaunchFrame) -> Call:
+    """The frame's launch, which a first one has shown to work."""
+    (status,) = frame.launch()
+    assert not status, status
+    return lambda: frame.launch()  # keeps the frame
 
 
 def fused() -> Any:
@@ -71,22 +82,23 @@ def calls() -> dict[str, Call]:
     long, thin = torch.randn(M, 512, device=CUDA).to(BF16), torch.randn(24, 512, device=CUDA)
     sums, squares, relu = torch.empty(M, 24, device=CUDA), torch.empty(M, device=CUDA), fused()
     bt, wt = b.t(), w[0].t()
+    finish = {"bias": bias, "activation": "relu"}
     return {
-        "torch.mm": lambda: torch.mm(a, bt),
-        "torch.mm, out given": lambda: torch.mm(a, bt, out=d),
-        "torch._scaled_mm": lambda: torch._scaled_mm(x16, wt, one, one, out_dtype=BF16),
-        "ops.bf16_gemm_nt": lambda: ops.bf16_gemm_nt(a, b),
-        "ops.bf16_gemm_nt, d given": lambda: ops.bf16_gemm_nt(a, b, d),
-        "ops.bf16_gemm_nn, d given": lambda: ops.bf16_gemm_nn(a, bt, d),
-        "ops.fp8_gemm_nt": lambda: ops.fp8_gemm_nt(x, w),
-        "ops.fp8_gemm_nt, d given": lambda: ops.fp8_gemm_nt(x, w, d),
-        "gemmgen_ops.fp8_gemm_nt, d given": lambda: gemmgen_ops.fp8_gemm_nt(x, w, d),
-        "gemmgen_ops.bf16_gemm_nt, d given": lambda: gemmgen_ops.bf16_gemm_nt(a, b, d),
-        "ops.bf16_gemm_nt, bias and relu, d given": lambda: ops.bf16_gemm_nt(a, b, d, bias=bias, activation="relu"),
-        "ops.fp8_gemm_nt_fp8out, outputs given": lambda: ops.fp8_gemm_nt_fp8out(x, w, d8, sf),
-        "ops.fp8_gemm_nt_skip_head_mid": lambda: ops.fp8_gemm_nt_skip_head_mid(x, w, gap, (16, 32, 16)),
-        "ops.tf32_hc_prenorm_gemm": lambda: ops.tf32_hc_prenorm_gemm(long, thin, sums, squares),
-        "gemmgen.fuse(...), d given": lambda: relu(a, b, bias=bias, d=d),
+        "torch.mm": partial(torch.mm, a, bt),
+        "torch.mm, out given": partial(torch.mm, a, bt, out=d),
+        "torch._scaled_mm": partial(torch._scaled_mm, x16, wt, one, one, out_dtype=BF16),
+        "ops.bf16_gemm_nt, d given": partial(ops.bf16_gemm_nt, a, b, d),
+        "ops.bf16_gemm_nt": partial(ops.bf16_gemm_nt, a, b),
+        "ops.bf16_gemm_nn, d given": partial(ops.bf16_gemm_nn, a, bt, d),
+        "ops.fp8_gemm_nt, d given": partial(ops.fp8_gemm_nt, x, w, d),
+        "ops.fp8_gemm_nt": partial(ops.fp8_gemm_nt, x, w),
+        "gemmgen_ops.bf16_gemm_nt, d given": partial(gemmgen_ops.bf16_gemm_nt, a, b, d),
+        "gemmgen_ops.fp8_gemm_nt, d given": partial(gemmgen_ops.fp8_gemm_nt, x, w, d),
+        "ops.bf16_gemm_nt, bias and relu, d given": partial(ops.bf16_gemm_nt, a, b, d, **finish),
+        "ops.fp8_gemm_nt_fp8out, outputs given": partial(ops.fp8_gemm_nt_fp8out, x, w, d8, sf),
+        "ops.fp8_gemm_nt_skip_head_mid": partial(ops.fp8_gemm_nt_skip_head_mid, x, w, gap, (16, 32, 16)),
+        "ops.tf32_hc_prenorm_gemm": partial(ops.tf32_hc_prenorm_gemm, long, thin, sums, squares),
+        "gemmgen.fuse(...), d given": partial(relu, a, b, bias=bias, d=d),
     }
 
 

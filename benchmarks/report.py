@@ -279,9 +279,34 @@ def prenorm() -> list[str]:
     return [*lines, ""]
 
 
+def host() -> list[str]:
+    result = load("host_h100.json")
+    rows = {row["call"]: row for row in result["rows"]}
+    launch = rows["launch of an empty kernel"]["us"]
+    lines = [
+        "## Host time of a call",
+        "",
+        f"Measured on {environment(result)}, by `benchmarks/host.py`: one thread on one core, {result['what']}.",
+        "The problems are so small that the GPU is faster than the host (*device*: the same calls, queued first).",
+        "A launch of an empty kernel is the driver's part, and the floor; the rest of a call is ours.",
+        "",
+        "| call | us | least | device us | over the empty launch | / torch.mm |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for name, row in rows.items():
+        lines.append(
+            f"| `{name}` | {row['us']:.2f} | {row['least_us']:.2f} | {row['device_us']:.2f} | "
+            f"{row['us'] - launch:+.2f} | {row['us'] / rows['torch.mm']['us']:.2f} |"
+        )
+    return [*lines, ""]
+
+
 def text() -> str:
     head = ["# Measured", "", "Written by `benchmarks/report.py` from `benchmarks/results/`.", ""]
-    return "\n".join([*head, *dense(), *choice(), *fused(), *prenorm(), *reductions(), *accuracy()]).rstrip() + "\n"
+    return (
+        "\n".join([*head, *dense(), *choice(), *fused(), *prenorm(), *reductions(), *host(), *accuracy()]).rstrip()
+        + "\n"
+    )
 
 
 def main() -> None:

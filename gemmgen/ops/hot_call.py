@@ -23,7 +23,7 @@ import torch
 from gemmgen.ops import library
 from gemmgen.ops.block import PatchedBlock
 from gemmgen.ops.guards import alike
-from gemmgen.ops.hot_text import Parameters, Pattern, compiled, entry_text, replay_text
+from gemmgen.ops.hot_text import Parameters, Pattern, compiled, entry_text, replay_maker
 from gemmgen.ops.launch import Launched, recorded
 from gemmgen.ops.workspace import allocator
 
@@ -110,7 +110,11 @@ class HotCalls:
         """The long way, and what it did is remembered."""
         with recorded() as launched:
             result = self.function(*positional, **named)
-        if len(launched) == 1:
+        if (
+            len(launched) == 1
+            and isinstance(launched[0].prepared.build, PatchedBlock)
+            and not launched[0].prepared.copied
+        ):
             arguments = dict(zip(self.parameters.signature.parameters, (*positional, *named.values()), strict=False))
             self._remember(_Call(self._given(arguments), self._numbers(arguments), result, launched[0]), arguments)
         return result
@@ -125,19 +129,20 @@ class HotCalls:
 
     def _remember(self, call: _Call, arguments: dict[str, Any]) -> None:
         options = tuple([arguments[name] for name in self._options])
-        if any(isinstance(each, torch.Tensor) for each in options):
-            return
         if len(call.given) != len(self._operands) or not call.repeats():
             return
-        if (places := call.places(self._operands)) is None:
+        if any(isinstance(each, torch.Tensor) for each in options):
             return
         shape = call.given[0].shape
+        key = (options, tuple(map(type, options)), shape)
         try:
-            known = self._known.setdefault((options, tuple(map(type, options)), shape), [])
+            known = self._known.get(key, [])
         except TypeError:  # options that are lists
             return
         if any(each.low_bits == call.low_bits and each.serves(*call.given) for each in known):
             return  # it was not repeated because of where its tensors lie, or of the current device
+        if (places := call.places(self._operands)) is None:
+            return
         if self._count >= CALLS_LIMIT:
             self.forget()
             known = []
@@ -145,7 +150,7 @@ class HotCalls:
         self.newest = call.known(self.name, places)
         known.insert(0, self.newest)
         del known[ALIKE_LIMIT:]
-        self._known[options, tuple(map(type, options)), shape] = known
+        self._known[key] = known
         self._publish(options, shape, tuple([each.replay for each in known]))
 
     def _publish(self, options: tuple[Any, ...], shape: torch.Size, replays: tuple[Replay, ...]) -> None:
@@ -167,7 +172,7 @@ class HotCalls:
 class Known:
     """A remembered call: what repeats it, whether it would with other tensors, and the low bits of its addresses.
 
-    ``new_frame`` makes the memory of a launch with the addresses it was remembered with.
+    ``new_frame`` makes the memory of a launch, with the addresses of the first call that was prepared so.
     """
 
     replay: Replay
@@ -195,13 +200,11 @@ class _Call:
 
     def repeats(self) -> bool:
         """Whether addresses and numbers are all that may differ in another call of its kind."""
-        prepared, _, scalars = self.launched
+        scalars = self.launched.scalars
         tensors = all(isinstance(each, torch.Tensor) for each in self.distinct)
         return (
             tensors
             and library.is_direct(self.distinct)
-            and isinstance(prepared.build, PatchedBlock)
-            and not prepared.copied
             and scalars == self.numbers
             and all(type(number) is float for number in self.numbers)
         )
@@ -225,7 +228,7 @@ class _Call:
         prepared = self.launched.prepared
         pattern = self._pattern(places)
         sizes = {f"size{place}": prepared.span(at) for at, place in enumerate(places)}
-        make = compiled(replay_text(pattern), name)
+        make = replay_maker(pattern, name)
         needed = {f"size{at}" for pair in pattern.overlaps for at in pair}
         constants = self._constants()
         replay, serves = make(**constants, **{size: sizes[size] for size in sorted(needed)})

@@ -177,6 +177,11 @@ def _returned(pattern: Pattern) -> str:
 
 
 @cache
+def replay_maker(pattern: Pattern, name: str) -> Callable[..., tuple[Callable[..., Any], Callable[..., bool]]]:
+    """``make`` of ``replay_text``: most calls of a function do the same with other sizes."""
+    return compiled(replay_text(pattern), name)
+
+
 def compiled(text: str, name: str) -> Callable[..., Any]:
     """The ``make`` of a text; tracebacks call it by ``name``."""
     room: dict[str, Any] = {}

@@ -14,6 +14,8 @@ from reference import mn_major
 
 from gemmgen import ops
 from gemmgen.ops.dispatch import Dispatcher
+from gemmgen.runtime import nvrtc
+from gemmgen.runtime.errors import CaptureError
 
 CUDA = "cuda"
 BF16 = torch.bfloat16
@@ -105,6 +107,24 @@ def test_a_captured_hot_call_replays_with_new_contents(long_ways: list[Any]) -> 
         graph.replay()
         torch.cuda.synchronize()
         assert torch.equal(d, ops.bf16_gemm_nt(a.clone(), b))
+
+
+def test_a_first_call_may_be_captured_after_warmup(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = bf16_problem(33, 264, 192, CUDA)
+    bias, cold, names = torch.zeros(264, device=CUDA), torch.float32, list[str]()
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(CaptureError, match="warm this shape up first"), torch.cuda.graph(graph):
+        ops.bf16_gemm_nt(a, b, out_dtype=cold, bias=bias, activation="gelu")
+    shapes = [(33, 264, 192), (4096, 264, 192)]
+    choices = {"out_dtype": cold, "bias": torch.float32, "activation": "gelu"}
+    done = ops.warmup("bf16_gemm_nt", shapes, progress=lambda *said: names.append(said[2]), **choices)
+    assert sorted(done) == sorted(names) and names
+    monkeypatch.setattr(nvrtc, "compile_cubin", lambda *_: pytest.fail("compiled again"))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        d = ops.bf16_gemm_nt(a, b, out_dtype=cold, bias=bias, activation="gelu")
+    graph.replay()
+    assert torch.equal(d, ops.bf16_gemm_nt(a, b, out_dtype=cold, bias=bias, activation="gelu"))
 
 
 def test_the_stream_of_the_moment_is_used(long_ways: list[Any]) -> None:

@@ -336,6 +336,7 @@ def test_the_current_stream_is_used() -> None:
     side = torch.cuda.Stream()
     late = problem.sfa.clone()
     late.zero_()
+    assert not d.any()  # loads what looks at d, which takes longer than the sleep
     torch.cuda.synchronize()
     with torch.cuda.stream(side):
         torch.cuda._sleep(20_000_000)

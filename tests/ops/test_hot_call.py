@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from fake_gpu import FakeGpu, install
@@ -307,6 +308,14 @@ def test_options_of_other_types_are_other_calls(gpu: FakeGpu) -> None:
     assert gpu.launches[-1].hot and ops.tf32_hc_prenorm_gemm(a, b, d, s, 1) is None
     with pytest.raises(ValueError, match="num_splits: is True"):
         ops.tf32_hc_prenorm_gemm(a, b, d, s, True)
+
+
+def test_options_that_cannot_be_looked_up_take_the_long_way(gpu: FakeGpu) -> None:
+    p = fp8_problem(8, 16, 256)
+    for recipe in ([1, 128, 128], numpy.array([1, 128, 128])):
+        for _ in range(2):
+            ops.fp8_gemm_nt(*p.pairs, recipe=recipe)
+    assert not any(launch.hot for launch in gpu.launches)
 
 
 def test_workspaces_are_new_for_every_launch(gpu: FakeGpu) -> None:
