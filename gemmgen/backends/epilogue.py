@@ -16,6 +16,7 @@ from gemmgen.ir import (
     DType,
     Gate,
     Keep,
+    MmaPlan,
     Operand,
     Plan,
     Quantise,
@@ -43,13 +44,29 @@ def chain_view(plan: Plan) -> dict[str, Any]:
         for index, (entry, cols) in enumerate(zip(plan.epilogue, columns, strict=True))
     ]
     _leave_relu_to_casts(views)
-    paired = _paired(plan, 0 if at is None else at + 1)
+    first = int(plan.starts)
+    common = {"start": _start(plan, views[0]) if plan.starts else None, "paired": _paired(plan, first, at)}
     if at is None:
-        return {"steps": views, "gate": None, "paired": paired}
+        return {"steps": views[first:], "gate": None, **common}
     step = plan.epilogue[at].step
     assert isinstance(step, Gate)
-    gate = {**views[at], "before": views[:at], "places": PLACES[step.layout]}
-    return {"steps": views[at + 1 :], "gate": gate, "paired": paired}
+    gate = {**views[at], "before": views[first:at], "places": PLACES[step.layout]}
+    return {"steps": views[at + 1 :], "gate": gate, **common}
+
+
+def _start(plan: Plan, view: dict[str, Any]) -> dict[str, Any]:
+    """The first step where sums start from its vector: what reads that, and from which place of the tile."""
+    mma, entry = plan.mma, plan.epilogue[0]
+    assert isinstance(mma, MmaPlan)
+    rows = entry.along == ("m",)
+    reader = f"StartFromRows<{mma.row_blocks}" if rows else f"StartFromColumns<{mma.col_blocks}"
+    return {
+        **view,
+        "reader": f"{reader}, {mma.width // 2}>",
+        "vector": entry.step.operands[0],
+        "place": "tile.m() + first_row" if rows else "tile.n()",
+        "axis": entry.along[0],
+    }
 
 
 def _leave_relu_to_casts(views: list[dict[str, Any]]) -> None:
@@ -64,12 +81,13 @@ PLACES = {"interleaved": ("n / 8 * 16 + n % 8", "gate_n + 8"), "halves": ("n < p
 """Which columns of the product the gate and the up of column n are; past the edge, none."""
 
 
-def _paired(plan: Plan, first: int) -> dict[str, Any]:
-    """How steps from the first on read operands two columns at a time; nothing if no step reads a vector along n.
+def _paired(plan: Plan, first: int, gate: int | None) -> dict[str, Any]:
+    """How steps from the first on, or behind the gate, read operands two columns at a time.
 
-    Matrices alone are not worth a second form of the chain: their reads cost what they move.
+    Nothing if none reads a vector along n: matrices alone are not worth a second form of the chain, as their reads
+    cost what they move.
     """
-    steps = plan.epilogue[first:]
+    steps = plan.epilogue[first if gate is None else gate + 1 :]
     reads = {name: along for entry in steps for name, along in zip(entry.step.reads, entry.along, strict=True)}
     vectors = [name for name, along in reads.items() if along == "n"]
     if not vectors:
@@ -77,13 +95,8 @@ def _paired(plan: Plan, first: int) -> dict[str, Any]:
     matrices = [name for name, along in reads.items() if along == "matrix"]
     checks = [f"gemmgen::is_paired(p.{name})" for name in vectors]
     checks += [f"gemmgen::is_paired(p.{name}, p.{name}_stride)" for name in matrices]
-    half = 2 if first else 1
-    return {
-        "checks": checks,
-        "vectors": vectors,
-        "width": f"TILE_N / {half}" if first else "TILE_N",
-        "columns": f"p.n / {half}" if first else "p.n",
-    }
+    half = "" if gate is None else " / 2"
+    return {"checks": checks, "vectors": vectors, "width": f"TILE_N{half}", "columns": f"p.n{half}"}
 
 
 def step_view(plan: StepPlan, columns: str) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from gemmgen.backends.sm90_push import (
     stored_columns,
 )
 from gemmgen.ir import (
+    Bias,
     BlockScale,
     Cast,
     DType,
@@ -43,6 +44,7 @@ from gemmgen.ir import (
     MmaPlan,
     Operand,
     Part,
+    Persistent,
     Plan,
     Quantise,
     RingPlan,
@@ -101,6 +103,7 @@ def lower(spec: KernelSpec) -> Plan:
         operands=spec.operands,
         prologue=spec.prologue,
         workspaces=workspaces,
+        starts=_starts(spec),
         push=placed(push, shared_bytes),
         ahead=spec.ahead,
     )
@@ -356,6 +359,18 @@ def _staging_ring(spec: KernelSpec, store: StorePlan, roles: tuple[RolePlan, ...
 
 
 # ---------------------------------------------------------------------------------------------- epilogue
+
+
+def _starts(spec: KernelSpec) -> bool:
+    """Whether the chain begins with a bias that the scaling of the first K block can add.
+
+    Without scales the tensor core sums, and its registers may not be written between its products. Splits of k would
+    add it once each; halves of n lie apart in memory.
+    """
+    body, halves = spec.math.body, spec.gate is not None and spec.gate.layout == "halves"
+    assert isinstance(body, Wgmma)
+    promoted = body.promote is not None and isinstance(spec.schedule, Persistent)
+    return promoted and isinstance(spec.epilogue[0], Bias) and not halves
 
 
 def _output_path(spec: KernelSpec) -> StorePlan:

@@ -82,7 +82,9 @@ def _prologue_lines(plan: Plan) -> list[str]:
 
 
 def _epilogue_line(plan: Plan) -> str:
-    return "  epilogue   " + " -> ".join(map(_step, plan.epilogue)) + f"   {_store(plan)}"
+    steps = list(map(_step, plan.epilogue))
+    steps[0] += " that sums start from" if plan.starts else ""
+    return "  epilogue   " + " -> ".join(steps) + f"   {_store(plan)}"
 
 
 def _step(entry: StepPlan) -> str:

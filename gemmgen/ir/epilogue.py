@@ -63,6 +63,7 @@ class Epilogue(Node):
         kept = tuple(step for step in spec.epilogue if not isinstance(step, Residual | Cast | Store | Quantise))
         steps = tuple(_staged(step, last.through) for step in self.steps)
         held = {name for ring in spec.rings if ring.turns != "store" for name in ring.holds}
+        held |= set(getattr(spec.math.body, "reads", ()))
         held |= {name for step in kept for name in step.operands}
         return spec.replace(
             name=_named(spec.name, self.name),

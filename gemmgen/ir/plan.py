@@ -316,6 +316,8 @@ class Plan(Node):
     operands: tuple[Operand, ...]
     prologue: tuple[PrologueStep, ...] = ()
     workspaces: tuple[Workspace, ...] = ()
+    starts: bool = False
+    """Whether sums start from the vector that the chain's first step adds, instead of from 0."""
     push: PushPlan | None = None
     ahead: tuple[Name, ...] = ()
 

@@ -31,7 +31,7 @@ def finished(
     finish: Finish,
     recipes: scaled_call.Recipes = (None, None, None),
 ) -> torch.Tensor:
-    """``d = activation(a . b^T (+ c) (+ bias))``, or ``activation(gate) * up`` of its columns, in one launch."""
+    """``d = activation(a . b^T (+ bias) (+ c))``, or ``activation(gate) * up`` of its columns, in one launch."""
     bias, activation, gate = finish
     if activation is not None and activation not in ACTIVATIONS:
         raise ValueError(
@@ -77,14 +77,14 @@ def _epilogue(
 ) -> Epilogue:
     operands, steps = [Operand(name="d", dtype=d, box=("m", "n/2" if gate else "n"))], list[Step]()
     name = [str(d)]
+    if bias is not None:  # first of all, where sums may start from it
+        operands.insert(0, Operand(name="bias", dtype=bias, box=("n",)))
+        steps.append(Bias(vector="bias"))
+        name.append(f"bias_{bias}")
     if residual:
         operands.insert(0, Operand(name="c", dtype=d, box=("m", "n")))
         steps.append(Residual(matrix="c"))
         name.append("c")
-    if bias is not None:
-        operands.insert(0, Operand(name="bias", dtype=bias, box=("n",)))
-        steps.append(Bias(vector="bias"))
-        name.append(f"bias_{bias}")
     if gate is not None:
         steps.append(Gate(activation or "silu", layout=gate))
         name += [activation or "silu", gate]

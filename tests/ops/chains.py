@@ -157,9 +157,11 @@ def data(spec: KernelSpec, sizes: dict[str, int], seed: int) -> tuple[dict[str, 
 
 
 def pitched(values: torch.Tensor, operand: Operand) -> torch.Tensor:
-    """Rows of a matrix 16-byte aligned, with NaN between them."""
+    """Rows of a matrix, or columns where those are contiguous, 16-byte aligned with NaN between them."""
     if values.dim() != 2:
         return values
+    if operand.inner != operand.box[-1]:
+        return pitched(values.T, operand.replace(box=operand.box[::-1])).T
     step = 16 // values.element_size()
     wide = torch.full((values.shape[0], -(-values.shape[1] // step) * step), torch.nan).to(values.dtype)
     wide[:, : values.shape[1]] = values

@@ -1,0 +1,100 @@
+"""Sums of scaled products that start from a bias: the numbers of a chain that adds it, wherever the edge lies."""
+
+from __future__ import annotations
+
+import chains
+import pytest
+import reference
+import torch
+
+import gemmgen
+from gemmgen.backends import emit, lower, table
+from gemmgen.catalog import Shape, dense
+from gemmgen.ir import (
+    Activation,
+    Bias,
+    Cast,
+    DType,
+    Epilogue,
+    Gate,
+    KernelSpec,
+    Operand,
+    Scale,
+    Step,
+    Store,
+)
+
+NARROW, TALL, WIDE = Shape(64, 32, groups=1), Shape(128, 32, groups=1), Shape(128, 64, width=32, slots=2)
+
+
+def behind(
+    product: KernelSpec, along: str, *steps: Step, dtype: DType = DType.F32, extra: tuple[Operand, ...] = ()
+) -> KernelSpec:
+    """The product with a bias before these steps."""
+    d, gated = product.output.dtype, any(isinstance(step, Gate) for step in steps)
+    operands = (
+        Operand(name="bias", dtype=dtype, box=(along,)),
+        *extra,
+        Operand(name="d", dtype=d, box=("m", "n/2" if gated else "n")),
+    )
+    cast = () if d == DType.F32 else (Cast(to=d),)
+    chain = (Bias(vector="bias"), *steps, *cast, Store(to="d"))
+    return Epilogue(name="started", operands=operands, steps=chain).of(product)
+
+
+CASES = {
+    "columns": behind(dense.fp8_gemm_nt(NARROW), "n", Activation(function="relu")),
+    "columns of several blocks": behind(dense.fp8_gemm_nt(WIDE), "n", dtype=DType.BF16),
+    "rows": behind(dense.fp8_gemm_nt(TALL, DType.F32), "m", Activation(function="silu")),
+    "a scale for each column": behind(dense.fp8_gemm_nt(NARROW, DType.F32, sfb_columns=1), "n"),
+    "before a gate": behind(
+        dense.fp8_gemm_nt(WIDE), "n", Scale(by="scale"), Gate(), extra=(Operand(name="scale", dtype=DType.F32, box=()),)
+    ),
+}
+
+
+@pytest.mark.parametrize("n", [32, 144])
+@pytest.mark.parametrize("name", CASES)
+def test_sums_start_from_a_bias(name: str, n: int) -> None:
+    """One tile, and a few with an edge for each CTA; a K block, and some with a rest."""
+    spec = CASES[name]
+    assert lower(spec).starts and "StartFrom" in emit(spec)
+    sizes = {"m": 40, "n": n, "k": 128} if n == 32 else {"m": 200, "n": n, "k": 300}
+    chains.run_and_check(spec, {**sizes, "k": -(-sizes["k"] // 16) * 16}, seed=n)
+
+
+def test_a_bias_at_any_address_and_an_odd_edge() -> None:
+    spec = behind(dense.fp8_gemm_nt(NARROW, direct_store=True), "n")
+    sizes = {"m": 70, "n": 37, "k": 160}
+    tensors, _ = chains.data(spec, sizes, seed=5)
+    with gemmgen.simulate("sm90", schedule="random", seed=5, sms=2):
+        shifted = torch.cat([torch.full((1,), torch.nan), tensors["bias"]])[1:]
+        reference.check(gemmgen.op(spec)(**{**tensors, "bias": shifted}), spec, tensors)
+
+
+def test_without_products_the_bias_is_left() -> None:
+    spec = behind(dense.fp8_gemm_nt(NARROW, DType.F32), "n")
+    bias = torch.randn(40)
+    a, b = (torch.empty(rows, 0, dtype=torch.float8_e4m3fn) for rows in (30, 40))
+    sfa, sfb = torch.empty(0, 32).T[:30], torch.empty(1, 0)
+    with gemmgen.simulate("sm90", sms=2):
+        d = gemmgen.op(spec)(a=a, sfa=sfa, b=b, sfb=sfb, bias=bias)
+    assert torch.equal(d, bias.expand(30, 40))  # type: ignore[arg-type]
+
+
+def test_what_keeps_the_bias_in_the_chain() -> None:
+    """Products that the tensor core sums itself, shares of k, a step before it, and halves of n."""
+    assert "epilogue   bias that sums start from -> activation -> cast" in table(lower(CASES["columns"]))
+    product = dense.fp8_gemm_nt(NARROW)
+    scale = (Operand(name="scale", dtype=DType.F32, box=()),)
+    others = [
+        behind(dense.bf16_gemm("nt", NARROW), "n"),
+        behind(dense.fp8_gemm_nt(Shape(64, 32, groups=1, splits=2)), "n"),
+        behind(product, "n", Gate(layout="halves")),
+    ]
+    later = behind(product, "n", Scale(by="scale"), extra=scale)
+    bias, scaling, *rest = later.epilogue
+    others.append(later.replace(epilogue=(scaling, bias, *rest)))
+    for spec in others:
+        plan = lower(spec)
+        assert not plan.starts and "StartFrom" not in emit(spec) and "starts" not in table(plan)
