@@ -79,10 +79,10 @@ def _allocate(tensor: Tensor, columns: int, warp: Warp, group: int) -> int | Non
         return None
     if peer.asked[0] != columns:
         raise Fault(f"tcgen05.alloc: the CTAs of a pair ask for {columns} and {peer.asked[0]} columns")
-    found = tensor.memory.allocate(columns, warp)
+    found = tensor.memory.allocate(columns, warp, peer.asked[1])
     if found is None:
         return None
-    if peer.memory.allocate(columns, peer.asked[1]) != found:
+    if peer.memory.allocate(columns, peer.asked[1], warp) != found:
         raise Fault("tcgen05.alloc: the CTAs of a pair hold different allocations")
     peer.granted, tensor.asked = found, None
     peer.wake()

@@ -46,10 +46,15 @@ class Region:
 
 @dataclass(frozen=True)
 class Allocation:
+    """Columns, and who allocated them as clock components with epochs: one warp, or one of each CTA of a pair."""
+
     start: int
     columns: int
-    actor: int  # the warp that allocated, as a clock component
-    epoch: int
+    makers: tuple[tuple[int, int], ...]
+
+    def known_to(self, clock: Array) -> bool:
+        """Whether a user of this clock comes after the allocation, which warps of a pair make together."""
+        return any(clock[actor] >= epoch for actor, epoch in self.makers)
 
 
 @dataclass
@@ -84,14 +89,14 @@ class TensorMemory:
 
     # allocation
 
-    def allocate(self, columns: int, warp: Warp) -> int | None:
-        """First column of a free run, or None when there is none."""
+    def allocate(self, columns: int, *warps: Warp) -> int | None:
+        """First column of a free run for these warps, of which a pair has two, or None when there is none."""
         taken = np.zeros(COLUMNS, np.bool_)
         for old in self.allocations:
             taken[old.start : old.start + old.columns] = True
         for start in range(0, COLUMNS - columns + 1, columns):
             if not taken[start : start + columns].any():
-                self._take(Allocation(start, columns, warp.number, warp.epoch))
+                self._take(Allocation(start, columns, tuple((warp.number, warp.epoch) for warp in warps)))
                 return start
         return None
 
@@ -147,10 +152,10 @@ class TensorMemory:
                 raise Fault(
                     f"{what} uses {self.place(region)} of CTA {self.cta.position}, but column {at} is not allocated"
                 )
-            if clock[found.actor] < found.epoch:
+            if not found.known_to(clock):
                 raise Fault(
                     f"{what} uses {self.place(region)}, but no barrier orders their tcgen05.alloc "
-                    f"by {self.cta.actor(found.actor)} before"
+                    f"by {self.cta.actor(found.makers[0][0])} before"
                 )
             at = found.start + found.columns
 

@@ -24,14 +24,21 @@ extern "C" __global__ void k(const __grid_constant__ Map a, const __grid_constan
   __shared__ __align__(8) u64 words[2]; __shared__ u32 tmem_word;
   u32 warp = threadIdx.x / 32, full = shared(&words[0]), done = shared(&words[1]), r = rank();
   if (threadIdx.x == 0) { barrier_init(full, 1); barrier_init(done, 1); FENCE_INIT; }
-  if (warp == 1) asm volatile("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%0], 64;"
-                              :: "r"(shared(&tmem_word)) : "memory");
+  auto allocate = [&] {
+    if (warp == 1) asm volatile("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%0], 64;"
+                                :: "r"(shared(&tmem_word)) : "memory");
+  };
+  ALLOCATE_EARLY;
   cluster_sync();
-  u32 tmem = *(volatile u32*)&tmem_word, sa = shared(memory), sb = sa + M / 2 * 128;
+  u32 sa = shared(memory), sb = sa + M / 2 * 128;
   if (threadIdx.x == 0) {
     u32 leader = full & PEER_MASK;
     load(sa, &a, 0, r * (M / 2), leader);
     load(sb, &b, 0, r * (N / 2), leader);
+  }
+  ALLOCATE_LATE;
+  u32 tmem = *(volatile u32*)&tmem_word;
+  if (threadIdx.x == 0) {
     if (r == ISSUER) {
       asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                    :: "r"(full), "r"((M + N) * 128) : "memory");
@@ -67,6 +74,8 @@ CONSTANTS = {
     "MASK": "3",
     "PEER_MASK": "0xFEFFFFFF",
     "ISSUER": "0",
+    "ALLOCATE_EARLY": "allocate()",
+    "ALLOCATE_LATE": "",
     "LAST_SYNC": "cluster_sync()",
 }
 
@@ -122,6 +131,13 @@ def test_a_pair_meets_before_its_columns_are_freed() -> None:
     for schedule in SCHEDULES:
         with pytest.raises(sim.Fault, match=r"may still use it; no barrier|after the other CTA of the pair freed"):
             run_pair(schedule, LAST_SYNC="__syncthreads()")
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: s.mode)
+def test_both_ctas_allocate_as_one(schedule: sim.Schedule) -> None:
+    """CUTLASS has no barrier of the cluster behind its tcgen05.alloc: who made one knows of the other CTA's, too."""
+    out, expected = run_pair(schedule, ALLOCATE_EARLY="", ALLOCATE_LATE="allocate(); __syncthreads()")
+    np.testing.assert_array_equal(out.reshape(256, 32), expected)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: s.mode)
