@@ -26,7 +26,7 @@ from .tcgen05_pipe import (
     note_shared_read,
     tensor_of,
 )
-from .tmem import IN_FLIGHT, Region, split_address
+from .tmem import BAND, IN_FLIGHT, Region, split_address
 from .tokens import next_serial, resolve, tokens
 from .types import Array, Imm, Instr, Mask, Vec
 
@@ -207,7 +207,8 @@ def _place(warp: Warp, form: Form, address: Array) -> tuple[int, Region]:
             f"TMEM lane {lane} in the address; this shape starts at lane 0"
             + (" or 16" if form.access.height == 16 else "")
         )
-    return 32 * quarter + lane % 32, Region(column, column + form.columns, quarter, 1)
+    first = 32 * quarter + lane % 32
+    return first, Region(column, column + form.columns, first // BAND, (first + form.access.height) // BAND)
 
 
 @instruction("tcgen05.ld", kind=SYNC)

@@ -3,7 +3,7 @@ It reads and writes shared and tensor memory and notes that with the order; issu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from .formats import decode, decode_table, encode_f16
 from .machine import Cta
 from .tcgen05_descriptors import Instruction, load_lines, operand_chunks
 from .tcgen05_pipe import note_shared_read, tensor_of
-from .tmem import Region, TensorMemory, split_address
+from .tmem import BAND, Region, TensorMemory, split_address
 from .types import Array
 
 if TYPE_CHECKING:
@@ -57,17 +57,19 @@ class Share:
     d_columns: int
     a_rows: int
     b_rows: int
+    spread: bool  # in 16 lanes of every quarter: D may take the other 16 as well
 
 
 @lru_cache(maxsize=256)
 def share_of(m: int, n: int, group: int) -> Share:
     rows = m // group
     row = np.arange(rows)
-    lanes = row % 16 + 32 * (row // 16) if (m, group) == (64, 1) else slice(0, rows)
+    spread = (m, group) == (64, 1)
+    lanes = row % 16 + 32 * (row // 16) if spread else slice(0, rows)
     halved = (m, group) == (128, 2)
     if halved:  # the upper half of the columns lies in lanes 64 and up
         lanes = np.arange(128)
-    return Share(lanes, n // 2 if halved else n, rows, n // group)
+    return Share(lanes, n // 2 if halved else n, rows, n // group, spread)
 
 
 class Part:
@@ -77,7 +79,7 @@ class Part:
         self.cta, self.kind, self.found, self.op, self.share = cta, kind, found, op, share
         self.memory: TensorMemory = tensor_of(cta).memory
         self.poisoned: Array | None = None
-        self.d_column = _column(op.d, "D")
+        self.d_lane, self.d_column = _place(op.d, "D", (0, BAND) if share.spread else (0,))
         self.a_scale = _column(op.a_scale & (1 << SCALE_ID_SHIFT) - 1, "A's scales")
         self.b_scale = _column(op.b_scale & (1 << SCALE_ID_SHIFT) - 1, "B's scales")
 
@@ -91,6 +93,8 @@ class Part:
             self.memory.note_read(region, user, serial)
             self.memory.touch(region, user.row, serial)
         d = Region(self.d_column, self.d_column + self.share.d_columns)
+        if self.share.spread:
+            d = replace(d, first_band=self.d_lane // BAND, every=2)
         self.memory.check(d, warp.clock[0], what)
         self.memory.note_write(d, user, serial)
         self.memory.touch(d, user.row, serial)
@@ -171,6 +175,8 @@ class Part:
     def accumulate(self, product: Array) -> None:
         """Add the product [rows, n], or store it, in this CTA's lanes."""
         lanes, columns = self.share.lanes, self.share.d_columns
+        if self.d_lane:
+            lanes = lanes + self.d_lane
         if columns != product.shape[1]:  # a pair with M 128
             product = np.concatenate([product[:, :columns], product[:, columns:]])
         place = self.memory.data[:, self.d_column : self.d_column + columns]
@@ -185,11 +191,17 @@ class Part:
         place.view(np.float32)[lanes] = result
 
 
-def _column(address: int, name: str) -> int:
+def _place(address: int, name: str, lanes: tuple[int, ...] = (0,)) -> tuple[int, int]:
+    """Lane, one of those that may be named, and column."""
     lane, column = split_address(address)
-    if lane:
-        raise Fault(f"tcgen05.mma: the TMEM address {address:#x} of {name} names lane {lane}; it must be 0")
-    return column
+    if lane not in lanes:
+        legal = " or ".join(map(str, lanes))
+        raise Fault(f"tcgen05.mma: the TMEM address {address:#x} of {name} names lane {lane}; it must be {legal}")
+    return lane, column
+
+
+def _column(address: int, name: str) -> int:
+    return _place(address, name)[1]
 
 
 def _lines(rows: int, fmt: str, major: str) -> tuple[int, int]:

@@ -1,5 +1,5 @@
 """Tensor memory of one CTA: 128 lanes of 512 columns of 32 bits, its allocations, and who used each column last.
-Cells of order are a quarter of the lanes by one column; it knows clocks and names, no instruction."""
+Cells of order are 16 lanes by one column; it knows clocks and names, no instruction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from .warp import Warp
 
 IN_FLIGHT = int(NEVER)  # an access that nobody has waited for yet
-LANES, COLUMNS, QUARTERS = 128, 512, 4
+LANES, COLUMNS = 128, 512
+BAND = 16  # lanes that are always used together
+BANDS = LANES // BAND
 POISON_WORD = np.uint32(0xFFFFFFFF)
 COLUMN_BITS = 16
 MINIMUM = 32  # columns of the smallest allocation
@@ -25,23 +27,25 @@ MINIMUM = 32  # columns of the smallest allocation
 
 @dataclass(frozen=True)
 class Region:
-    """Columns [start, stop) of some quarters of the lanes."""
+    """Columns [start, stop) of some bands of 16 lanes: from the first one on, every so many."""
 
     start: int
     stop: int
-    first_quarter: int = 0
-    quarters: int = QUARTERS
+    first_band: int = 0
+    end_band: int = BANDS
+    every: int = 1
 
     @property
     def cells(self) -> tuple[slice, slice]:
-        return slice(self.first_quarter, self.first_quarter + self.quarters), slice(self.start, self.stop)
+        return slice(self.first_band, self.end_band, self.every), slice(self.start, self.stop)
 
     def __str__(self) -> str:
         columns = f"TMEM columns {self.start} to {self.stop - 1}"
-        if self.quarters == QUARTERS:
+        if (self.first_band, self.end_band, self.every) == (0, BANDS, 1):
             return columns
-        first = 32 * self.first_quarter
-        return f"{columns}, lanes {first} to {first + 32 * self.quarters - 1}"
+        if self.every > 1:
+            return f"{columns}, lanes {BAND * self.first_band} to {BAND * self.first_band + BAND - 1} of every quarter"
+        return f"{columns}, lanes {BAND * self.first_band} to {BAND * self.end_band - 1}"
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class TensorMemory:
         self.data = np.full((LANES, COLUMNS), POISON_WORD, np.uint32)
         self.allocations: list[Allocation] = []
         self.components = np.array(components)
-        shape = QUARTERS, COLUMNS
+        shape = BANDS, COLUMNS
         self.writer = np.zeros(shape, np.int32)
         self.written = np.zeros(shape, np.int32)
         self.read = np.zeros((len(components), *shape), np.int32)

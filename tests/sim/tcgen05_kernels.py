@@ -95,6 +95,7 @@ class Mma:
     a_scales: Array | None = None
     b_scales: Array | None = None
     accumulate_first: int = 0
+    d_lane: int = 0
     a_in_tmem: bool = False  # in columns A_COLUMN and up, eight a step, put there by the piece before_issue
     pieces: dict[str, str] = field(default_factory=dict)
 
@@ -169,8 +170,8 @@ def mma_source(mma: Mma) -> str:
         u64 da = steps[3 * i] + (sa_ >> 4), db = steps[3 * i + 1] + (sb_ >> 4); u32 id = (u32)steps[3 * i + 2];
         asm volatile("{{.reg .pred p; setp.ne.b32 p, %4, 0; "
                      "{mma.opcode} [%0], {a_operand}, %2, %3, {scale_operands}p;}}"
-          :: "r"(tmem), "l"(da), "l"(db), "r"(id), "r"(accumulate), "r"(tmem + SFA), "r"(tmem + SFB),
-             "r"(tmem + A_COLUMN + 8 * i) : "memory");
+          :: "r"(tmem + ({mma.d_lane} << 16)), "l"(da), "l"(db), "r"(id), "r"(accumulate), "r"(tmem + SFA),
+             "r"(tmem + SFB), "r"(tmem + A_COLUMN + 8 * i) : "memory");
       }};
       {p["before_issue"]}
       if (threadIdx.x == 0) {{

@@ -76,13 +76,33 @@ def test_swizzles(swizzle: int) -> None:
     np.testing.assert_array_equal(run_mma(mma).view(np.float32), a @ b.T)
 
 
-def test_m_64_uses_16_lanes_of_each_quarter() -> None:
+def m_64(lane: int, **pieces: str) -> tuple[Mma, Array]:
+    """A product whose D lies in lanes `lane` to `lane + 15` of every quarter, and what it must be."""
     rng = np.random.default_rng(3)
     a, b = rng.integers(-4, 5, (64, 64)).astype(float), rng.integers(-4, 5, (24, 64)).astype(float)
     mma = dense("tcgen05.mma.cta_group::1.kind::f16", bf16(a), bf16(b), 0x490, 64, 24)
+    mma.d_lane, mma.pieces = lane, pieces
+    return mma, a @ b.T
+
+
+@pytest.mark.parametrize("lane", [0, 16])
+def test_m_64_uses_16_lanes_of_each_quarter(lane: int) -> None:
+    mma, expected = m_64(lane)
     found = run_mma(mma).reshape(4, 2, 16, 24)
-    np.testing.assert_array_equal(found[:, 0].reshape(64, 24).view(np.float32), a @ b.T)
-    assert (found[:, 1] == 0xFFFFFFFF).all(), "other lanes keep their poison"
+    np.testing.assert_array_equal(found[:, lane // 16].reshape(64, 24).view(np.float32), expected)
+    assert (found[:, 1 - lane // 16] == 0xFFFFFFFF).all(), "other lanes keep their poison"
+
+
+@pytest.mark.parametrize("lane", [0, 16])
+def test_m_64_overwrites_its_own_16_lanes_only(lane: int) -> None:
+    load = 'u32 early; asm volatile("tcgen05.ld.sync.aligned.16x64b.x1.b32 {%0}, [%1];" : "=r"(early) : "r"(tmem));'
+    mma, expected = m_64(lane, before_issue=load)
+    if lane == 0:
+        with pytest.raises(sim.Race, match=r"lanes 0 to 15 of every quarter, which warp \d read \(still in flight"):
+            run_mma(mma)
+    else:
+        found = run_mma(mma).reshape(4, 2, 16, 24)[:, 1]
+        np.testing.assert_array_equal(found.reshape(64, 24).view(np.float32), expected)
 
 
 def test_f16_accumulator_lies_in_the_low_half() -> None:
@@ -333,6 +353,7 @@ def changed(**fields: object) -> Callable[[Mma], None]:
         (changed(idesc=[descriptor(128, 16, 1 << 23 | 3 << 7)]), "A format"),
         (changed(idesc=[descriptor(128, 0, 1 << 23)]), "N is 0"),
         (changed(idesc=[descriptor(64, 16, 1 << 23)]), "M is 64"),
+        (changed(d_lane=16), "D names lane 16; it must be 0"),
     ],
 )
 def test_bad_descriptors_fault(change: Callable[[Mma], None], message: str) -> None:
