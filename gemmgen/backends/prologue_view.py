@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gemmgen.ir import Arch, Cast, ClusterSplitK, MmaPlan, Plan, SplitK, SumOfSquares
+from gemmgen.ir import Arch, Cast, ClusterSplitK, CutRemainder, MmaPlan, Plan, SplitK, SumOfSquares
 
 CAST_HEADERS = {
     Arch.SM90: "gemmgen/cast_fragments.cuh",
@@ -40,6 +40,8 @@ def _headers(plan: Plan) -> Iterator[str]:
         yield "gemmgen/lane_scales.cuh"
     if isinstance(plan.schedule, SplitK) and not plan.splits:
         yield "gemmgen/even_splits.cuh"
+    if isinstance(plan.schedule, CutRemainder):
+        yield "gemmgen/cut_remainder.cuh"
     for step in plan.prologue:
         if isinstance(step, Cast):
             yield CAST_HEADERS[plan.arch]

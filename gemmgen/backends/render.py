@@ -14,11 +14,13 @@ from gemmgen.backends.epilogue import chain_view, quantising_store
 from gemmgen.backends.names import C_TYPES, PAIR_TYPES, columns_of, place_name
 from gemmgen.backends.prologue_view import even_splits, prologue_view, slice_place
 from gemmgen.backends.reductions import epilogue_on_block, gate_on_block, reductions_view
+from gemmgen.backends.sm90_tiles_view import tiles_view
 from gemmgen.backends.sm100_view import scales, sm100_view
 from gemmgen.backends.sm120_view import scale_words, sm120_view
 from gemmgen.ir import (
     Arch,
     ClusterSplitK,
+    CutRemainder,
     DType,
     MmaPlan,
     MmaSyncPlan,
@@ -92,7 +94,7 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
         "b_layout": _layout(mma.b_major, plan.tile.n, plan.tile.k),
         "mma_call": MMA_CALLS[dtype],
         "group_rows": 64 * mma.row_blocks,
-        "unit_regs": mma.width // 2,
+        **tiles_view(plan, ring),
         "sfb_count": plan.tile.n // mma.sfb_columns if mma.sfb_columns else 0,
         "store_line": _store_line(plan, math.first_warp),
     }
@@ -103,6 +105,8 @@ def _sm90_schedule(plan: Plan) -> str:
         return f"gemmgen::ClusterSplitK<TILE_M, TILE_N, {plan.splits}>"
     if not plan.splits:
         return even_splits(plan)
+    if isinstance(plan.schedule, CutRemainder):
+        return f"gemmgen::CutRemainder<TILE_M, TILE_N, {plan.raster_group}, {plan.schedule.parts}>"
     return f"gemmgen::Persistent<TILE_M, TILE_N, {plan.raster_group}, CLUSTER_M, CLUSTER_N>"
 
 
@@ -147,7 +151,10 @@ def _place(plan: Plan, ring: RingPlan, part: Part) -> str:
         assert isinstance(plan.mma, UmmaPlan)
         return f"using {name} = {scales(plan.mma, part)};"
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
-    element_bytes = part.atom_bytes // (entry.box[0] * entry.box[1] * part.shared)
+    element_bytes = part.atom_bytes // (entry.box[0] * entry.box[1] * part.shared * part.stack)
+    if part.stack > 1:
+        box = f"{entry.box[1]}, {entry.box[0]}, {element_bytes}"
+        return f"using {name} = gemmgen::Stack<{part.offset}, {part.stack}, {box}>;"
     shape = [part.offset, part.atoms, entry.box[1] * part.shared, entry.box[0], element_bytes]
     shape += [part.shared] if part.shared > 1 or part.halves or part.evict_first else []
     source = ", gemmgen::RowsInTurn" if part.halves else ", gemmgen::EvictedFirst" if part.evict_first else ""
@@ -161,7 +168,13 @@ def _coordinate(axis: str, tile_k: int) -> str:
 def _box_part(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
     inner, outer = (_coordinate(axis, plan.tile.k) for axis in entry.axes)
-    return {"operand": part.operand, "place": place_name(ring, part.operand), "inner": inner, "outer": outer}
+    return {
+        "operand": part.operand,
+        "place": place_name(ring, part.operand),
+        "inner": inner,
+        "outer": outer,
+        "stacked": ", tile.parts()" if part.stack > 1 else "",
+    }
 
 
 def _lane_part(ring: RingPlan, part: Part) -> dict[str, str]:

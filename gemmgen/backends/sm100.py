@@ -32,6 +32,7 @@ from gemmgen.backends.sm100_cast import (
 )
 from gemmgen.backends.sm100_product import LANES, SCALES_PER_WORD, column_axis, multiplier, product, smem_bits
 from gemmgen.ir import (
+    CutRemainder,
     DType,
     KernelSpec,
     LaunchControl,
@@ -107,6 +108,8 @@ def lower(spec: KernelSpec) -> Plan:
 
 
 def _check_roles(spec: KernelSpec) -> None:
+    if isinstance(spec.schedule, CutRemainder):
+        raise ValueError(f"spec {spec.name!r} has schedule cut_remainder, which sm100 does not have; use Persistent")
     body = multiplier(spec)
     storing = [role for role in spec.roles if isinstance(role.body, TmemStore)]
     if len(storing) != 1 or storing[0].warps != LANES // WARP_ROWS:

@@ -31,6 +31,7 @@ from gemmgen.backends.sm120_product import (
     spreads,
 )
 from gemmgen.ir import (
+    CutRemainder,
     DType,
     KernelSpec,
     LaunchControl,
@@ -96,8 +97,9 @@ def lower(spec: KernelSpec) -> Plan:
 
 
 def _check_schedule(spec: KernelSpec) -> None:
-    if isinstance(spec.schedule, LaunchControl):
-        raise ValueError(f"spec {spec.name!r} has schedule launch_control, which sm120 does not have; use Persistent")
+    if isinstance(spec.schedule, LaunchControl | CutRemainder):
+        kind = spec.schedule.kind
+        raise ValueError(f"spec {spec.name!r} has schedule {kind}, which sm120 does not have; use Persistent")
 
 
 # ---------------------------------------------------------------------------------------------- rings

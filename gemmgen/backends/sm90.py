@@ -35,8 +35,8 @@ from gemmgen.backends.sm90_push import (
     scales_by_lanes,
     stored_columns,
 )
+from gemmgen.backends.sm90_tiles import check_tiles, cut_product, parts, sums_start
 from gemmgen.ir import (
-    Bias,
     BlockScale,
     Cast,
     DType,
@@ -44,12 +44,10 @@ from gemmgen.ir import (
     MmaPlan,
     Operand,
     Part,
-    Persistent,
     Plan,
     Quantise,
     RingPlan,
     RolePlan,
-    SplitK,
     Store,
     StorePlan,
     TensorMapPlan,
@@ -74,7 +72,8 @@ ELEMENTS: dict[DType, Literal["u8", "bf16", "f32"]] = {DType.E4M3: "u8", DType.B
 def lower(spec: KernelSpec) -> Plan:
     """The plan of an sm90 spec. Raises ``ValueError`` naming what does not fit and what to change."""
     check_cluster(spec)
-    _check_schedule(spec)
+    check_cluster_split_k(spec)
+    check_tiles(spec)
     roles = place_roles(spec)
     mma = _matrix_instruction(spec, roles)
     store = _output_path(spec)
@@ -102,23 +101,12 @@ def lower(spec: KernelSpec) -> Plan:
         params=params(spec, maps, workspaces),
         operands=spec.operands,
         prologue=spec.prologue,
+        cut_mma=cut_product(spec, mma, store),
         workspaces=workspaces,
-        starts=_starts(spec),
+        starts=sums_start(spec),
         push=placed(push, shared_bytes),
         ahead=spec.ahead,
     )
-
-
-def _check_schedule(spec: KernelSpec) -> None:
-    check_cluster_split_k(spec)
-    if not isinstance(spec.schedule, SplitK):
-        return
-    if spec.schedule.splits is not None:
-        raise ValueError(
-            f"spec {spec.name!r} splits k in {spec.schedule.splits}; on sm90 the launch decides, use splits=None"
-        )
-    if spec.cluster.size > 1:
-        raise ValueError(f"spec {spec.name!r} has splits of k and a cluster; CTAs that share a tile are in none")
 
 
 # ---------------------------------------------------------------------------------------------- matrix instruction
@@ -163,6 +151,7 @@ def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPla
         b_major=majorness(b, "n"),
         unroll=body.unroll,
         cast_a=cast_a,
+        overlap_epilogue=body.overlap_epilogue,
     )
     if body.promote is not None:
         mma = _promoted(spec, mma, body.promote)
@@ -219,7 +208,7 @@ def _promoted(spec: KernelSpec, mma: MmaPlan, scales: BlockScale) -> MmaPlan:
         sfa=sfa.name,
         sfb=sfb.name,
         sfb_per_column=columns == 1,
-        sfb_columns=gcd(columns, spec.tile.n),
+        sfb_columns=gcd(columns, spec.tile.n // parts(spec)),
         sfb_by_lanes=scales_by_lanes(spec, sfb),
     )
 
@@ -304,6 +293,7 @@ def _tile_part(spec: KernelSpec, operand: Operand) -> Part:
         atom_bytes=rows * SWIZZLE_BYTES,
         atom_elements=elements,
         shared=shared,
+        stack=parts(spec) if "n" in operand.axes else 1,
         evict_first=evicted_first(spec, operand, shared),
     )
 
@@ -327,7 +317,8 @@ def _scale_part(spec: KernelSpec, mma: MmaPlan, operand: Operand) -> Part:
             atom_bytes=count * 4,
             atom_elements=count,
         )
-    step = 1 if divisor == 1 or in_halves(spec, operand) else gcd(divisor, tile)
+    unit = tile // parts(spec) if axis == "n" else tile
+    step = 1 if divisor == 1 or in_halves(spec, operand) else gcd(divisor, unit)
     count = tile // step
     return Part(
         operand=operand.name,
@@ -361,18 +352,6 @@ def _staging_ring(spec: KernelSpec, store: StorePlan, roles: tuple[RolePlan, ...
 # ---------------------------------------------------------------------------------------------- epilogue
 
 
-def _starts(spec: KernelSpec) -> bool:
-    """Whether the chain begins with a bias that the scaling of the first K block can add.
-
-    Without scales the tensor core sums, and its registers may not be written between its products. Splits of k would
-    add it once each; halves of n lie apart in memory.
-    """
-    body, halves = spec.math.body, spec.gate is not None and spec.gate.layout == "halves"
-    assert isinstance(body, Wgmma)
-    promoted = body.promote is not None and isinstance(spec.schedule, Persistent)
-    return promoted and isinstance(spec.epilogue[0], Bias) and not halves
-
-
 def _output_path(spec: KernelSpec) -> StorePlan:
     step = spec.epilogue[-1]
     assert isinstance(step, Store | Quantise)
@@ -385,7 +364,8 @@ def _output_path(spec: KernelSpec) -> StorePlan:
     plan = StorePlan(operand=output.name, dtype=output.dtype, through=step.through, **quantising(spec, width))
     if step.through is not None:
         slots = spec.ring(step.through).slots or 2
-        plan = plan.replace(row_bytes=staged_row_bytes(width * output.dtype.bytes), slots=slots)
+        unit = gcd(width, spec.tile.n // parts(spec)) if parts(spec) > 1 else width
+        plan = plan.replace(row_bytes=staged_row_bytes(unit * output.dtype.bytes), slots=slots)
     return split_heads(spec, plan)
 
 
@@ -410,7 +390,7 @@ def _load_map(spec: KernelSpec, part: Part) -> TensorMapPlan:
         dtype=operand.dtype,
         axes=(operand.inner, operand.outer),
         halves=part.halves,
-        box=(part.atom_elements, rows // part.shared),
+        box=(part.atom_elements, rows // part.shared // part.stack),
         smem_swizzle=0 if operand.dtype == DType.F32 and not spec.prologue else 128,
         element="tf32" if operand.dtype == DType.F32 and spec.prologue else ELEMENTS[operand.dtype],
     )

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from gemmgen.ir import ClusterSplitK, Gate, MmaSyncPlan, Part, Plan, RingPlan, RolePlan, StepPlan, UmmaPlan
+from gemmgen.ir import (
+    ClusterSplitK,
+    CutRemainder,
+    Gate,
+    MmaSyncPlan,
+    Part,
+    Plan,
+    RingPlan,
+    RolePlan,
+    StepPlan,
+    UmmaPlan,
+)
 
 
 def table(plan: Plan) -> str:
@@ -115,6 +126,8 @@ def _grid_line(plan: Plan) -> str:
     tiles = f"tiles of {tile.m}x{tile.n}x{tile.k}"
     if not isinstance(schedule, ClusterSplitK):
         tiles += f", raster {schedule.raster_group}"
+    if isinstance(schedule, CutRemainder):
+        tiles += f", the last wave's cut in {schedule.parts}"
     splits = f" of {plan.splits} splits" if plan.splits > 1 else ""
     if not plan.splits:
         splits = f" of {'slices as outputs have' if plan.sliced else 'splits that fill the GPU'}"

@@ -10,6 +10,7 @@ from gemmgen.ir import (
     Cast,
     Cluster,
     ClusterSplitK,
+    CutRemainder,
     DType,
     KernelSpec,
     Operand,
@@ -29,7 +30,8 @@ from gemmgen.ir import (
 class Shape:
     """How a CTA works on its tile: extents, warpgroups, instruction width, unrolling, staging, cluster.
 
-    With ``splits`` a CTA has one tile, or as many CTAs share the K blocks of one.
+    With ``splits`` a CTA has one tile, or as many CTAs share the K blocks of one. With ``cut`` tiles that fill no wave
+    are cut in as many parts; with ``overlap`` epilogues run beside the first products of the next tile.
     """
 
     m: int
@@ -43,6 +45,8 @@ class Shape:
     ctas_per_sm: int = 1
     k_bytes: int = 128
     splits: int | None = None
+    cut: int = 1
+    overlap: bool = False
 
     @property
     def label(self) -> str:
@@ -50,7 +54,15 @@ class Shape:
         cluster = f"_c{self.cluster[0]}{self.cluster[1]}" if self.cluster != (1, 1) else ""
         splits = f"_s{self.splits}" if self.splits else ""
         pair = f"_x{self.ctas_per_sm}" if self.ctas_per_sm > 1 else ""
-        return f"{self.m}x{self.n}{cluster}{splits}{pair}"
+        cut = f"_cut{self.cut}" if self.cut > 1 else ""
+        return f"{self.m}x{self.n}{cluster}{splits}{pair}{cut}"
+
+    @property
+    def schedule(self) -> ClusterSplitK | CutRemainder | Persistent:
+        """How tiles reach CTAs."""
+        if self.splits:
+            return ClusterSplitK(splits=self.splits)
+        return CutRemainder(parts=self.cut) if self.cut > 1 else Persistent()
 
 
 REGISTERS = {1: (40, 232), 2: (40, 232), 3: (32, 160)}
@@ -86,6 +98,7 @@ def fp8_gemm_nt(
     holds = tuple(name for name in ("a", "b", "sfa", "sfb") if name not in reads)
     body = Wgmma(drains=("ab",), promote=BlockScale(a="sfa", b="sfb"), width=shape.width, unroll=shape.unroll)
     body = body.replace(reads=reads) if reads else body
+    body = body.replace(overlap_epilogue=True) if shape.overlap else body
     return _dense(name, operands, holds, body, shape, 128, d, residual, direct_store, programmatic_launch)
 
 
@@ -154,7 +167,7 @@ def _dense(
         rings=tuple(rings),
         roles=(load, math) if load_warps == 4 else (math, load),
         epilogue=tuple(epilogue),
-        schedule=ClusterSplitK(splits=shape.splits) if shape.splits else Persistent(raster_group=8),
+        schedule=shape.schedule,
         cluster=Cluster(m=shape.cluster[0], n=shape.cluster[1]),
         programmatic_launch=programmatic_launch,
         ctas_per_sm=shape.ctas_per_sm,

@@ -36,7 +36,7 @@ from gemmgen.ir.roles import (
     TransposeScales,
     Wgmma,
 )
-from gemmgen.ir.schedule import Cluster, ClusterSplitK, LaunchControl, OneTile, Persistent, SplitK, Tile
+from gemmgen.ir.schedule import Cluster, ClusterSplitK, CutRemainder, LaunchControl, OneTile, Persistent, SplitK, Tile
 from gemmgen.ir.spec import KernelSpec
 from gemmgen.ir.steps import (
     Activation,
@@ -68,6 +68,7 @@ __all__ = [
     "Cast",
     "Cluster",
     "ClusterSplitK",
+    "CutRemainder",
     "DType",
     "Epilogue",
     "FetchTiles",

@@ -45,6 +45,8 @@ class Part(Node):
     atom_bytes: int = 0
     atom_elements: int = 0
     shared: int = 1
+    stack: int = 1
+    """Boxes one below the other along the strided axis, of which a cut tile needs the first."""
     evict_first: bool = False
     """Whether L2 may drop its lines before others."""
     count: int = 0
@@ -128,6 +130,7 @@ class MmaPlan(Node):
     unroll: int = 1
     cast_a: bool = False
     """Whether warps read A, cast it and multiply out of registers."""
+    overlap_epilogue: bool = False
 
     @property
     def units(self) -> int:
@@ -315,6 +318,8 @@ class Plan(Node):
     params: tuple[Param, ...]
     operands: tuple[Operand, ...]
     prologue: tuple[PrologueStep, ...] = ()
+    cut_mma: MmaPlan | None = None
+    """The product of a tile of the last wave that is cut."""
     workspaces: tuple[Workspace, ...] = ()
     starts: bool = False
     """Whether sums start from the vector that the chain's first step adds, instead of from 0."""

@@ -76,7 +76,8 @@ class Wgmma(Node):
     compiler overlap what is around products; where A is cast on the way, 2 give it a second set of registers, so that a
     block is read while the one before is multiplied. ``promote`` sums K blocks in fp32 after scaling; without it the
     tensor core accumulates. Scales in ``reads`` come by no ring: warps read them from memory ahead of the products, a K
-    block a lane.
+    block a lane. ``overlap_epilogue`` begins the next tile before the epilogue of the present one: its first products
+    go to the registers in which products wait for their scales, so it needs ``promote``.
     """
 
     kind: Literal["wgmma"] = "wgmma"
@@ -87,6 +88,7 @@ class Wgmma(Node):
     width: Annotated[int, Field(ge=8, le=256, multiple_of=8)] | None = None
     unroll: Annotated[int, Field(ge=1, le=16)] = 1
     reads: tuple[Name, ...] = ()
+    overlap_epilogue: bool = False
 
     @property
     def fills(self) -> tuple[str, ...]:

@@ -45,6 +45,24 @@ class Persistent(Node):
     raster_group: Annotated[int, Field(ge=1)] = 8
 
 
+class CutRemainder(Node):
+    """Persistent, and where the last wave of tiles is filled in part, each of its tiles is cut into ``parts`` along n.
+
+    Those are handed out once more, so that all SMs share what is left, unless that would take as many waves of parts as
+    a tile is worth: a part takes more than its share of a tile. One kernel with a second, narrower product (sm90).
+    """
+
+    kind: Literal["cut_remainder"] = "cut_remainder"
+    parts: Annotated[int, Field(ge=2, le=8)]
+    raster_group: Annotated[int, Field(ge=1)] = 8
+
+    def waves(self, tiles: int, at_once: int) -> tuple[int, int]:
+        """Waves of whole tiles and of parts, for so many tiles of which ``at_once`` are worked on at a time."""
+        whole, left = divmod(tiles, at_once)
+        cut = -(-left * self.parts // at_once)
+        return (whole, cut) if 2 * cut <= self.parts else (whole + 1, 0)
+
+
 class LaunchControl(Node):
     """One CTA (or pair) per output tile is launched; a running one takes over tiles of those that have not started.
 
@@ -82,4 +100,6 @@ class ClusterSplitK(Node):
     splits: Annotated[int, Field(ge=1, le=8)] = 1
 
 
-Schedule = Annotated[OneTile | Persistent | LaunchControl | SplitK | ClusterSplitK, Field(discriminator="kind")]
+Schedule = Annotated[
+    OneTile | Persistent | CutRemainder | LaunchControl | SplitK | ClusterSplitK, Field(discriminator="kind")
+]

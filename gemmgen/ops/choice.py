@@ -9,7 +9,10 @@ The constants were fitted to an H100's times for 42 problems (docs/performance.m
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gemmgen.catalog import Shape
+from gemmgen.ir import CutRemainder
 from gemmgen.ops.cost import Cost, beside_memory, in_waves
 
 PRODUCT_ROWS = 32
@@ -23,7 +26,7 @@ L2_BYTES = 70
 DEVICE_BYTES = 1690
 """Bytes a cycle from device memory, all SMs together."""
 EPILOGUE = 600
-"""Cycles of an epilogue, beside one for every 16 elements of the tile."""
+"""Cycles of an epilogue that runs beside no products, beside one for every 16 elements of the tile."""
 SHARED_SM = 1.25
 """How much longer a tile takes when another CTA works on the same SM."""
 HALF_RING = 1.6
@@ -50,11 +53,25 @@ def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -
     units = -(-m // (shape.m * shape.cluster[0])) * -(-n // (shape.n * shape.cluster[1]))
     at_once = max(1, sms * shape.ctas_per_sm // ctas)
     name, block = _block(shape, units * ctas, sms, promoted)
-    tile = {name: -(-k_bytes // 128) * block, "epilogue": EPILOGUE + shape.m * shape.n / 16}
-    compute = in_waves(tile, units / at_once, -(-units // at_once))
+    tile = {name: -(-k_bytes // 128) * block, "epilogue": _epilogue(shape)}
+    compute = in_waves(tile, units / at_once, _waves(shape, units, at_once, k_bytes, sms, promoted))
     start = {"start": SOLE_START if shape.ctas_per_sm == 1 else 0}
     memory = ((m + n) * k_bytes + 2 * m * n) / DEVICE_BYTES
     return Cost(beside_memory({**compute, **start}, memory, OVERLAP))
+
+
+def _epilogue(shape: Shape) -> float:
+    return (0 if shape.overlap else EPILOGUE) + shape.m * shape.n / 16
+
+
+def _waves(shape: Shape, units: int, at_once: int, k_bytes: int, sms: int, promoted: bool) -> float:
+    """Waves of tiles; those that are cut count for what a part takes of a tile's time."""
+    if not isinstance(shape.schedule, CutRemainder):
+        return -(-units // at_once)
+    whole, cut = shape.schedule.waves(units, at_once)
+    part = replace(shape, n=shape.n // shape.cut, cut=1)
+    times = [-(-k_bytes // 128) * _block(each, units, sms, promoted)[1] + _epilogue(each) for each in (part, shape)]
+    return whole + cut * times[0] / times[1]
 
 
 def _block(shape: Shape, tiles: int, sms: int, promoted: bool) -> tuple[str, float]:

@@ -37,7 +37,7 @@ class Cost:
         return max(self.terms, key=lambda name: self.terms[name])
 
 
-def in_waves(tile: Terms, share: float, waves: int) -> Terms:
+def in_waves(tile: Terms, share: float, waves: float) -> Terms:
     """The terms of one tile for a CTA's share of tiles, and ``waves``: what the last, partly filled one adds."""
     return {**{name: share * time for name, time in tile.items()}, "waves": (waves - share) * sum(tile.values())}
 

@@ -84,8 +84,9 @@ def grid_size(plan: AnyPlan, sizes: Mapping[str, int], sms: int) -> int:
     if isinstance(plan, LayoutPlan):
         return _checked(-(-sizes["m"] // plan.tile_m) * -(-sizes["k"] // plan.tile_k), "m", "k", sizes)
     size = plan.cluster.size
-    units = _checked(prod(_units(plan, sizes).values()) * (plan.splits or sizes["s"]), "m", "n", sizes)
-    if plan.schedule.kind in ("persistent", "split_k"):
+    parts = plan.schedule.parts if plan.schedule.kind == "cut_remainder" else 1
+    units = _checked(prod(_units(plan, sizes).values()) * (plan.splits or sizes["s"]) * parts, "m", "n", sizes)
+    if plan.schedule.kind in ("persistent", "split_k", "cut_remainder"):
         units = min(units, max(1, sms * plan.ctas_per_sm // size))
     return units * size
 

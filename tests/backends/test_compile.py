@@ -36,7 +36,7 @@ NAMES = (
     "sm90_fp8_gemm_nt_bf16_64x64_x2",
     "sm90_fp8_gemm_nt_bf16_128x128",
     "sm90_fp8_gemm_nt_bf16_128x176",
-    "sm90_fp8_gemm_nt_bf16_128x192",
+    "sm90_fp8_gemm_nt_bf16_128x192_cut3",
     "sm90_fp8_gemm_nt_bf16_128x256",
     "sm90_fp8_gemm_nt_bf16_256x128",
     "sm90_fp8_gemm_nt_bf16_256x128_c21",

@@ -9,7 +9,7 @@ import pytest
 from gemmgen import catalog
 from gemmgen.backends import lower
 from gemmgen.backends.limits import LIMITS, shared_limit
-from gemmgen.ir import Arch, Cluster, DType, KernelSpec, Operand, Role, Tile
+from gemmgen.ir import Arch, Cluster, CutRemainder, DType, KernelSpec, OneTile, Operand, Role, Tile
 
 FP8 = catalog.fp8_gemm_nt(catalog.Shape(128, 128))
 BF16 = catalog.bf16_gemm("nt", catalog.Shape(128, 128))
@@ -58,6 +58,23 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         FP8,
         {"roles": role(FP8, "load", registers=56)},
         "roles need 66560 registers, sm90 has 65536; lower a role's",
+    ),
+    "uneven parts": (FP8, {"schedule": CutRemainder(parts=5)}, "tile.n is 128, no multiple of 40; change parts"),
+    "parts of a cluster's tile": (
+        FP8,
+        {"schedule": CutRemainder(parts=2), "cluster": Cluster(m=2)},
+        "has a cluster, whose CTAs share what they load",
+    ),
+    "parts of columns": (NN, {"schedule": CutRemainder(parts=2)}, "a part's rows of 'b' must lie together in a slot"),
+    "overlap without promotion": (
+        BF16,
+        {"roles": math(BF16, overlap_epilogue=True)},
+        "without promote its sums stay in the registers of products",
+    ),
+    "overlap without a next tile": (
+        FP8,
+        {"roles": math(FP8, overlap_epilogue=True), "schedule": OneTile()},
+        "with schedule one_tile no CTA knows its next tile",
     ),
     "slots": (
         FP8,

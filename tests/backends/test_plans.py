@@ -65,14 +65,14 @@ def test_transaction_bytes_are_what_the_boxes_bring(hopper: list[tuple[Plan, Mma
 
 
 def brought(plan: Plan, ring: RingPlan) -> dict[str, int]:
-    """Bytes that arrive in one CTA's slot by operand: whole boxes times the CTAs that share them, times atoms."""
+    """Bytes that arrive in one CTA's slot by operand: boxes times the CTAs that share them, those in a stack, atoms."""
     boxes = {entry.operand: entry for entry in plan.tensor_maps}
     found = {}
     for part in ring.parts:
         if part.copy_by == "tma":
             entry = boxes[part.operand]
             box = entry.box[0] * entry.box[1] * entry.dtype.bytes
-            found[part.operand] = box * part.shared * part.atoms
+            found[part.operand] = box * part.shared * part.stack * part.atoms
     return found
 
 

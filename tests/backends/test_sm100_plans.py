@@ -8,7 +8,7 @@ import pytest
 
 from gemmgen.backends import lower
 from gemmgen.catalog.dense_sm100 import Factor, PairShape, bf16_gemm, scaled_gemm_nt, tf32_gemm_nt
-from gemmgen.ir import BlockScale, Cluster, DType, KernelSpec, Operand, Ring, Role, Tile, Wgmma
+from gemmgen.ir import BlockScale, Cluster, CutRemainder, DType, KernelSpec, Operand, Ring, Role, Tile, Wgmma
 
 FINE, COARSE, NARROW = Factor(DType.E4M3, 32), Factor(DType.E4M3, 128), Factor(DType.E2M1, 32)
 BF16 = bf16_gemm("nt", PairShape(128))
@@ -62,6 +62,7 @@ def by_wgmma(spec: KernelSpec) -> dict[str, Any]:
 
 REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
     "cluster size": (BF16, {"cluster": Cluster(m=2, n=2)}, "cluster 2x2 has 4 CTAs; at most 2 here"),
+    "cut remainder": (BF16, {"schedule": CutRemainder(parts=2)}, "schedule cut_remainder, which sm100 does not have"),
     "multiplier": (BF16, by_wgmma(BF16), "role 'mma' has body wgmma; sm100 multiplies with Tcgen05"),
     "storing warps": (
         BF16,

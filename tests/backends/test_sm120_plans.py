@@ -15,6 +15,7 @@ from gemmgen.ir import (
     Arch,
     BlockScale,
     Cluster,
+    CutRemainder,
     DType,
     FetchTiles,
     KernelSpec,
@@ -70,6 +71,7 @@ def idle(spec: KernelSpec) -> dict[str, Any]:
 
 REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
     "cluster": (BF16, {"cluster": Cluster(m=2)}, "cluster 2x1 has 2 CTAs; at most 1 here"),
+    "cut remainder": (BF16, {"schedule": CutRemainder(parts=2)}, "schedule cut_remainder, which sm120 does not have"),
     "launch control": (BF16, launch_control(), "schedule launch_control, which sm120 does not have; use Persistent"),
     "multiplier": (
         BF16,

@@ -13,6 +13,7 @@ NAMES = (
     "sm90_fp8_gemm_nt_bf16_64x64_x2",
     "sm90_fp8_gemm_nt_bf16_128x128",
     "sm90_fp8_gemm_nt_bf16_128x176",
+    "sm90_fp8_gemm_nt_bf16_128x192_cut3",
     "sm90_fp8_gemm_nt_bf16_256x128_c21",
     "sm90_fp8_gemm_nt_1d1d_ksf_f32_c_direct_64x128",
     "sm90_bf16_gemm_nt_bf16_192x176",

@@ -11,6 +11,7 @@ from gemmgen.ir import (
     BlockScale,
     Cast,
     Cluster,
+    CutRemainder,
     DType,
     Keep,
     KernelSpec,
@@ -31,7 +32,9 @@ from gemmgen.ir import (
 
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,20}", fullmatch=True)
 SCHEDULES = st.one_of(
-    st.builds(OneTile, raster_group=st.integers(1, 64)), st.builds(Persistent, raster_group=st.integers(1, 64))
+    st.builds(OneTile, raster_group=st.integers(1, 64)),
+    st.builds(Persistent, raster_group=st.integers(1, 64)),
+    st.builds(CutRemainder, parts=st.integers(2, 8)),
 )
 TILES = st.builds(Tile, m=st.integers(8, 512), n=st.integers(1, 32).map(lambda i: 8 * i), k=st.integers(16, 512))
 STEPS = {

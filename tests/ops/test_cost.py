@@ -6,6 +6,7 @@ import pytest
 
 from gemmgen import catalog
 from gemmgen.catalog import Shape
+from gemmgen.ir import CutRemainder
 from gemmgen.ops import choice, choice_sm100, choice_sm120
 from gemmgen.ops.cost import Cost, beside_memory, in_waves
 
@@ -54,6 +55,28 @@ def test_keys_are_without_noise_and_preferences_decide() -> None:
 
 def test_waves_are_what_the_last_one_leaves_idle() -> None:
     assert in_waves({"products": 10, "epilogue": 2}, 1.5, 2) == {"products": 15, "epilogue": 3, "waves": 6}
+
+
+def test_tiles_that_fill_no_wave_count_for_their_parts() -> None:
+    """8192 x 2112 is 704 tiles of 128x192: five waves on 132 SMs and 44 tiles, whose 132 parts are one more."""
+    whole = 56 * (768 + 200) + 600 + 1536
+    part = 56 * (256 + 200) + 600 + 512
+    cost = choice.cost(Shape(128, 192, cut=3), 8192, 2112, 7168, 132, promoted=True)
+    memory = ((8192 + 2112) * 7168 + 2 * 8192 * 2112) / 1690
+    assert cost.total == pytest.approx(5 * whole + part + 1000 + 0.1 * memory)
+    assert Shape(128, 192, cut=3).schedule.waves(704, 132) == (5, 1)
+
+
+def test_tiles_stay_whole_where_parts_would_take_as_long() -> None:
+    schedule = CutRemainder(parts=3)
+    assert [schedule.waves(tiles, 132) for tiles in (132, 133, 176, 177, 264)] == [
+        (1, 0),
+        (1, 1),
+        (1, 1),
+        (2, 0),
+        (2, 0),
+    ]
+    assert CutRemainder(parts=4).waves(66, 132) == (0, 2) and CutRemainder(parts=4).waves(67, 132) == (1, 0)
 
 
 def test_the_larger_of_two_sides_counts_whole() -> None:

@@ -6,6 +6,7 @@ Each spec's own PTX runs in the interpreter; what the result must be comes from 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from planted.kernels import Subject
@@ -78,6 +79,31 @@ def schedule_family() -> Iterator[Subject]:
     yield Subject(bf16_gemm("nn", NARROW, programmatic_launch=True), 72, 40, 72)
 
 
+def cut_family() -> Iterator[Subject]:
+    """Tiles of the last wave cut along n: fewer tiles than SMs, whole waves before, parts past the edge, none cut."""
+    for cut, n in ((3, 200), (2, 104)):
+        narrow = Shape(128, 32 * cut, slots=2, cut=cut)
+        yield Subject(fp8_gemm_nt(narrow), 200, n, 272, sms=4)
+        yield Subject(bf16_gemm("nt", narrow, DType.F32, residual=True), 136, 2 * n, 72, sms=3)
+    wide = Shape(128, 128, slots=2, cut=4)
+    yield Subject(fp8_gemm_nt(wide, DType.F32, True, "k", 1), 136, 200, 144, sms=7)
+    yield Subject(fp8_gemm_nt(wide, residual=True), 72, 136, 144, sms=2)
+    yield Subject(fp8_gemm_nt(Shape(128, 256, width=128, unroll=1, cut=2)), 264, 264, 272, sms=4)
+    yield Subject(bf16_gemm("nt", Shape(128, 64, slots=2, cut=2), direct_store=True), 136, 97, 72, sms=3)
+
+
+def overlap_family() -> Iterator[Subject]:
+    """Epilogues beside the next tile's products: several tiles a CTA, one, none, no K block, and cut tiles behind."""
+    two = Shape(128, 64, width=32, slots=2, overlap=True)
+    yield Subject(fp8_gemm_nt(two), 264, 136, 400, sms=2)
+    yield Subject(fp8_gemm_nt(replace(two, m=256, width=None)), 264, 136, 144)
+    yield Subject(fp8_gemm_nt(two, DType.F32, True), 136, 72, 0)
+    yield Subject(fp8_gemm_nt(two, DType.F32, True, "k", 1), 136, 136, 272)
+    yield Subject(fp8_gemm_nt(replace(two, width=None, cluster=(2, 1))), 264, 136, 272, sms=2)
+    yield Subject(fp8_gemm_nt(Shape(128, 96, slots=3, cut=3, overlap=True)), 264, 200, 400, sms=2)
+    yield Subject(fp8_gemm_nt(Shape(128, 96, slots=2, cut=3, overlap=True)), 136, 296, 144, sms=7)
+
+
 def edge_family() -> Iterator[Subject]:
     """One row, one column block, one K block, nothing to add up."""
     yield Subject(bf16_gemm("nt", NARROW), 1, 8, 8)
@@ -99,7 +125,17 @@ def push_family() -> Iterator[Subject]:
     yield Subject(bf16_gemm("nt", Shape(64, 16, groups=1, k_bytes=256, splits=2)), 24, 40, 0)
 
 
-FAMILIES = (bf16_family, fp8_family, cluster_family, shape_family, schedule_family, edge_family, push_family)
+FAMILIES = (
+    bf16_family,
+    fp8_family,
+    cluster_family,
+    shape_family,
+    schedule_family,
+    cut_family,
+    overlap_family,
+    edge_family,
+    push_family,
+)
 SUBJECTS = [subject for family in FAMILIES for subject in family()]
 
 

@@ -42,6 +42,20 @@ struct Boxes {
   }
 };
 
+// A box of a tile's rows in PARTS boxes of ROWS x ELEMENTS, one below the other: a tile that is cut needs only the first.
+template <u32 OFFSET, u32 PARTS, u32 ROWS, u32 ELEMENTS, u32 ELEMENT_BYTES>
+struct Stack {
+  static constexpr u32 BOX_BYTES = ROWS * ELEMENTS * ELEMENT_BYTES;
+
+  DEVICE static u32 address(u32 slot) { return ptx::smem_base() + OFFSET + slot * PARTS * BOX_BYTES; }
+
+  DEVICE static void load(u32 slot, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, u32 parts) {
+#pragma unroll
+    for (u32 part = 0; part < PARTS; ++part)
+      if (part < parts) ptx::tma_load_2d(address(slot) + part * BOX_BYTES, map, inner, outer + part * ROWS, full);
+  }
+};
+
 // COUNT fp32 scales, one every STEP rows (or columns) of the tile, each standing for PER of them.
 template <u32 OFFSET, u32 COUNT, u32 STEP, u32 PER, class From = Whole>
 struct Gather {

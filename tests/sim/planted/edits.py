@@ -14,6 +14,7 @@ from . import (
     sm100_product_edits,
     sm120_product_edits,
     sm120_ring_edits,
+    tile_edits,
 )
 from .edit import EDITS, Edit
 
@@ -31,4 +32,5 @@ __all__ = [
     "sm100_product_edits",
     "sm120_product_edits",
     "sm120_ring_edits",
+    "tile_edits",
 ]

@@ -194,6 +194,10 @@ _SUBJECTS = {
     "fp8_small": Subject(fp8_gemm_nt(Shape(64, 32, groups=1, slots=2, unroll=1)), m=64, n=96, k=256),
     # a pair of CTAs that share B by multicast
     "fp8_pair": Subject(fp8_gemm_nt(replace(_TWO_SLOTS, cluster=(2, 1))), m=256, n=256, k=384, sms=2),
+    # four tiles on three CTAs: a whole one each, then a part each of the fourth, one of which lies outside the matrix
+    "fp8_cut": Subject(fp8_gemm_nt(Shape(64, 96, groups=1, slots=2, unroll=1, cut=3)), m=64, n=344, k=384, sms=3),
+    # three tiles on one CTA, whose epilogues run beside the next one's products; a unit of columns behind the first
+    "fp8_overlap": Subject(fp8_gemm_nt(Shape(64, 64, groups=1, width=32, slots=2, overlap=True)), m=64, n=192, k=384),
     "bf16_nt": Subject(bf16_gemm("nt", _SMALL), m=64, n=192, k=256),
     "bf16_nn_c": Subject(bf16_gemm("nn", _SMALL, residual=True), m=72, n=128, k=256),
     # two atoms along m and along n: the descriptor's leading offset counts

@@ -1,0 +1,114 @@
+"""How sm90 walks over tiles: epilogues beside the next tile's products, tiles of a last wave that are cut, first sums.
+
+Knows specs and plans of products, no other part of lowering.
+"""
+
+from __future__ import annotations
+
+from gemmgen.backends.common import SWIZZLE_BYTES, majorness
+from gemmgen.ir import (
+    Bias,
+    CutRemainder,
+    KernelSpec,
+    MmaPlan,
+    Persistent,
+    Reduce,
+    RingPlan,
+    SplitK,
+    StorePlan,
+    TmaLoad,
+    Wgmma,
+)
+
+
+def parts(spec: KernelSpec) -> int:
+    """Parts that tiles of the last wave are cut into along n; 1 if they stay whole."""
+    return spec.schedule.parts if isinstance(spec.schedule, CutRemainder) else 1
+
+
+def check_tiles(spec: KernelSpec) -> None:
+    """Refuse walks over tiles that have no form here."""
+    _check_splits(spec)
+    _check_overlap(spec)
+    _check_cut(spec)
+
+
+def _check_splits(spec: KernelSpec) -> None:
+    if not isinstance(spec.schedule, SplitK):
+        return
+    if spec.schedule.splits is not None:
+        raise ValueError(
+            f"spec {spec.name!r} splits k in {spec.schedule.splits}; on sm90 the launch decides, use splits=None"
+        )
+    if spec.cluster.size > 1:
+        raise ValueError(f"spec {spec.name!r} has splits of k and a cluster; CTAs that share a tile are in none")
+
+
+def _check_overlap(spec: KernelSpec) -> None:
+    body = spec.math.body
+    assert isinstance(body, Wgmma)
+    if not body.overlap_epilogue:
+        return
+    where = f"role {spec.math.name!r} has overlap_epilogue"
+    if body.promote is None:
+        raise ValueError(f"{where}: without promote its sums stay in the registers of products; leave it out")
+    if not isinstance(spec.schedule, Persistent | CutRemainder):
+        raise ValueError(f"{where}: with schedule {spec.schedule.kind} no CTA knows its next tile; use Persistent")
+
+
+def _check_cut(spec: KernelSpec) -> None:
+    if parts(spec) == 1:
+        return
+    where = f"spec {spec.name!r} cuts its last wave in {parts(spec)} parts"
+    if spec.tile.n % (8 * parts(spec)):
+        raise ValueError(f"{where}: tile.n is {spec.tile.n}, no multiple of {8 * parts(spec)}; change parts or tile.n")
+    if spec.cluster.size > 1:
+        raise ValueError(f"{where} and has a cluster, whose CTAs share what they load; use Cluster(m=1, n=1)")
+    if spec.prologue or spec.gate or any(isinstance(step, Reduce) for step in spec.epilogue):
+        raise ValueError(f"{where}; with a prologue, a gate or reductions all tiles are alike, so use Persistent")
+    if isinstance(spec.load.body, TmaLoad) and spec.load.body.evict_first:
+        raise ValueError(f"{where} and role {spec.load.name!r} has evict_first, which parts do not know; leave it out")
+    body = spec.math.body
+    assert isinstance(body, Wgmma)
+    b = spec.operand(body.b)
+    if majorness(b, "n") != "k" or spec.tile.k * b.dtype.bytes != SWIZZLE_BYTES:
+        raise ValueError(
+            f"{where}: a part's rows of {b.name!r} must lie together in a slot; make it k-contiguous with tile.k of "
+            f"{SWIZZLE_BYTES} bytes"
+        )
+
+
+def cut_tx_bytes(ring: RingPlan) -> int:
+    """Transaction bytes of a slot of a cut tile, for which the first box of every stack comes."""
+    stacks = [part for part in ring.parts if part.stack > 1]
+    return ring.tx_bytes - sum(part.bytes - part.bytes // part.stack for part in stacks)
+
+
+def cut_product(spec: KernelSpec, mma: MmaPlan, store: StorePlan) -> MmaPlan | None:
+    """The product of a cut tile: a single instruction as wide as the part, in the same registers."""
+    if parts(spec) == 1:
+        return None
+    width = spec.tile.n // parts(spec)
+    if store.block and width % store.block:
+        raise ValueError(
+            f"spec {spec.name!r} cuts tiles to {width} columns, and a scale of {store.operand!r} is for {store.block}; "
+            "use fewer parts or Persistent"
+        )
+    return mma.replace(
+        instruction=mma.instruction.replace(f"n{mma.width}k", f"n{width}k"),
+        width=width,
+        col_blocks=1,
+        overlap_epilogue=False,
+    )
+
+
+def sums_start(spec: KernelSpec) -> bool:
+    """Whether the chain begins with a bias that the scaling of the first K block can add.
+
+    Without scales the tensor core sums, and its registers may not be written between its products. Splits of k would
+    add it once each; halves of n lie apart in memory. Where tiles overlap, the first K block is its own already.
+    """
+    body, halves = spec.math.body, spec.gate is not None and spec.gate.layout == "halves"
+    assert isinstance(body, Wgmma)
+    promoted = body.promote is not None and isinstance(spec.schedule, Persistent)
+    return promoted and not body.overlap_epilogue and isinstance(spec.epilogue[0], Bias) and not halves
