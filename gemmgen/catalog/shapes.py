@@ -41,14 +41,14 @@ BF16_SHAPES = (
     Shape(128, 144),
     Shape(128, 192, unroll=1, staging=4),
     Shape(192, 176, groups=3),
+    Shape(128, 256, unroll=1, cluster=(2, 1)),
     Shape(256, 128, unroll=1),
     Shape(128, 256, unroll=1),
     Shape(256, 192, unroll=1, staging=1),
     Shape(192, 192, groups=3, unroll=1, staging=1),
-    Shape(128, 256, unroll=1, cluster=(2, 1)),
     Shape(256, 128, unroll=1, cluster=(1, 2)),
 )
-"""For A [m, k] times B [n, k] into bf16 without C."""
+"""For A [m, k] times B [n, k] into bf16 without C. Among equal tiles the pair that shares B is up to 2 % faster."""
 
 FP8_GENERAL_SHAPES = (Shape(64, 32, groups=1), Shape(64, 128, groups=1), Shape(128, 128))
 """For every other combination of output type, C and scale layout."""
