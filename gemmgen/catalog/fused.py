@@ -11,7 +11,7 @@ from functools import cache
 
 from gemmgen.catalog import dense, dense_sm100, dense_sm120, shipped_sm100, shipped_sm120
 from gemmgen.catalog.shapes_sm120 import SQUARE, WIDE_WARPS_SM120
-from gemmgen.ir import Arch, Cast, DType, Epilogue, HeadSplit, KernelSpec, Operand, Quantise, Store
+from gemmgen.ir import Activation, Arch, Bias, Cast, DType, Epilogue, HeadSplit, KernelSpec, Operand, Quantise, Store
 
 _SM90 = (
     dense.Shape(64, 128, groups=1),
@@ -22,12 +22,23 @@ _SM90_BF16 = (dense.Shape(64, 128, groups=1), dense.Shape(128, 256, unroll=1))
 _SM100 = (dense_sm100.PairShape(128), dense_sm100.PairShape(256, ctas=2))
 
 
-def behind(shape: dense.Shape) -> dense.Shape:
+def behind(shape: dense.Shape, epilogue: Epilogue | None = None) -> dense.Shape:
     """An sm90 tile with another epilogue behind it: its loop is short enough that both compile in about a second.
 
-    Longer epilogues have no registers for products beside them, and not all can be cut.
+    Products of the next tile stay beside an epilogue that only rounds what they sum, relu or not, from a bias or not;
+    longer ones have no registers for them. Not all can be cut.
     """
-    return replace(shape, unroll=min(shape.unroll, 4), overlap=False, cut=1)
+    overlap = shape.overlap and epilogue is not None and _only_rounds(epilogue)
+    return replace(shape, unroll=min(shape.unroll, 4), overlap=overlap, cut=1)
+
+
+def _only_rounds(epilogue: Epilogue) -> bool:
+    steps = list(epilogue.steps)
+    if isinstance(steps[0], Bias):
+        steps = steps[1:]
+    if isinstance(steps[0], Activation) and steps[0].function == "relu":
+        steps = steps[1:]
+    return all(isinstance(step, Cast | Store) for step in steps)
 
 
 @cache

@@ -102,7 +102,7 @@ def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choic
             shapes,
             lambda shape: choice.cost(shape, m, n, k, sms, promoted=True),
             lambda shape: _fp8(shape, *given),
-            tuple(map(catalog.behind, shapes)),
+            tuple(catalog.behind(shape, choices.epilogue) for shape in shapes),
         )
     layout = operator.removeprefix("bf16_gemm_")
     return Family(

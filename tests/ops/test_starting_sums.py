@@ -8,6 +8,7 @@ import reference
 import torch
 
 import gemmgen
+from gemmgen import catalog
 from gemmgen.backends import emit, lower, table
 from gemmgen.catalog import Shape, dense
 from gemmgen.ir import (
@@ -22,9 +23,12 @@ from gemmgen.ir import (
     Scale,
     Step,
     Store,
+    Wgmma,
 )
+from gemmgen.ops import spec_for
 
 NARROW, TALL, WIDE = Shape(64, 32, groups=1), Shape(128, 32, groups=1), Shape(128, 64, width=32, slots=2)
+AHEAD = Shape(256, 32, unroll=1, overlap=True)
 
 
 def behind(
@@ -46,6 +50,8 @@ CASES = {
     "columns": behind(dense.fp8_gemm_nt(NARROW), "n", Activation(function="relu")),
     "columns of several blocks": behind(dense.fp8_gemm_nt(WIDE), "n", dtype=DType.BF16),
     "rows": behind(dense.fp8_gemm_nt(TALL, DType.F32), "m", Activation(function="silu")),
+    "columns, beside the next tile's products": behind(dense.fp8_gemm_nt(AHEAD), "n", Activation(function="relu")),
+    "rows, beside the next tile's products": behind(dense.fp8_gemm_nt(AHEAD, DType.F32), "m"),
     "a scale for each column": behind(dense.fp8_gemm_nt(NARROW, DType.F32, sfb_columns=1), "n"),
     "before a gate": behind(
         dense.fp8_gemm_nt(WIDE), "n", Scale(by="scale"), Gate(), extra=(Operand(name="scale", dtype=DType.F32, box=()),)
@@ -72,14 +78,27 @@ def test_a_bias_at_any_address_and_an_odd_edge() -> None:
         reference.check(gemmgen.op(spec)(**{**tensors, "bias": shifted}), spec, tensors)
 
 
-def test_without_products_the_bias_is_left() -> None:
-    spec = behind(dense.fp8_gemm_nt(NARROW, DType.F32), "n")
+@pytest.mark.parametrize("shape", [NARROW, AHEAD])
+def test_without_products_the_bias_is_left(shape: Shape) -> None:
+    spec = behind(dense.fp8_gemm_nt(shape, DType.F32), "n")
     bias = torch.randn(40)
     a, b = (torch.empty(rows, 0, dtype=torch.float8_e4m3fn) for rows in (30, 40))
     sfa, sfb = torch.empty(0, 32).T[:30], torch.empty(1, 0)
     with gemmgen.simulate("sm90", sms=2):
         d = gemmgen.op(spec)(a=a, sfa=sfa, b=b, sfb=sfb, bias=bias)
     assert torch.equal(d, bias.expand(30, 40))  # type: ignore[arg-type]
+
+
+def test_products_go_on_beside_epilogues_that_only_round() -> None:
+    """The shipped tile's overlap stays behind a bias and relu, and goes where registers are needed."""
+    a, b = Operand(name="bias", dtype=DType.F32, box=("n",)), Operand(name="d", dtype=DType.BF16, box=("m", "n"))
+    rest = (Cast(to=DType.BF16), Store(to="d"))
+    for steps, stays in (((), True), ((Activation(function="relu"),), True), ((Activation(function="silu"),), False)):
+        epilogue = Epilogue(name="e", operands=(a, b), steps=(Bias(vector="bias"), *steps, *rest))
+        spec = spec_for("fp8_gemm_nt", 4096, 7168, 2048, 132, epilogue=epilogue)
+        body = spec.math.body
+        assert isinstance(body, Wgmma) and body.overlap_epilogue == stays
+        assert catalog.behind(AHEAD, epilogue).overlap == stays and not catalog.behind(AHEAD).overlap
 
 
 def test_what_keeps_the_bias_in_the_chain() -> None:
