@@ -21,6 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "simulator_deletions.md"
         ("fp8_pair", 11),
         ("sm100_fp8", 9),
         ("sm100_pair", 13),
+        ("sm100_clc_pair", 17),
         ("sm120_fp8", 7),
         ("sm120_split", 9),
     ],

@@ -42,6 +42,7 @@ KINDS = (
     ("mma.sync", ("mma.sync",)),
     ("mapa", ("mapa",)),
     ("tensor load", ("cp.async.bulk.tensor.2d.shared", "cp.async.bulk.tensor.2d.cta_group::2.shared")),
+    ("try_cancel", ("clusterlaunchcontrol.try_cancel",)),
     ("cp.async", ("cp.async.ca",)),
     ("cp.async arrive", ("cp.async.mbarrier.arrive",)),
     ("stmatrix", ("stmatrix",)),

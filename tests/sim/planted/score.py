@@ -28,6 +28,7 @@ TITLES = {
     "fp8_pair": "FP8 128x128, cluster (2, 1)",
     "sm100_fp8": "sm100 FP8 128x32",
     "sm100_pair": "sm100 FP8 256x32, 2 CTAs",
+    "sm100_clc_pair": "sm100 BF16 256x32, 2 CTAs, launch control",
     "sm120_fp8": "sm120 FP8 32x32",
     "sm120_split": "sm120 FP8 16x16, split-K",
 }
@@ -37,6 +38,23 @@ WARNED = (
     "them in `report.warnings`."
 )
 REASONS: tuple[tuple[str, str, str], ...] = (
+    (
+        "bar.warp.sync",
+        r"launch control #1$",
+        "It brings the warp together before the roles part, all lanes having read where tensor memory was allocated. "
+        "The first barrier that lane 0 of the fetching warp arrives at says nothing of that.",
+    ),
+    (
+        "bar.warp.sync",
+        r"launch control #[69]$",
+        "It stands between the lanes that read an answer and lane 0, which gives its slot back for all of them.",
+    ),
+    (
+        "fence.proxy.async",
+        r"launch control #[2-5]$",
+        "It orders a role's reads of an answer before what launch control writes there next. The simulator reads at "
+        "once, so no answer is wrong there.",
+    ),
     (
         "bar.warp.sync",
         r"sm100.* #1$",
@@ -126,16 +144,16 @@ REASONS: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "tcgen05.fence::after",
-        r"sm100.* #[16]$",
+        r"launch control #5$|sm100.* #[16]$",
         "Behind the first and the last barrier of all warps. The roles have fences of their own behind the waits that "
         "they act on, and tcgen05.dealloc is ordered by the barrier.",
     ),
     (
         "tcgen05.fence::after",
         r"sm100.* #[3-5]$",
-        "The issuing warp has one behind each of its three waits, and one of them is enough: it must learn that the "
-        "storing warps are done with a slot of accumulators, and every fence behind that wait tells it (a planted "
-        "mistake deletes all three). Its own copies and products run in order without.",
+        "The issuing warp has one behind each of its waits, and one of them is enough: it must learn that the storing "
+        "warps are done with a slot of accumulators, and every fence behind that wait tells it (a planted mistake "
+        "deletes all of them). Its own copies and products run in order without.",
     ),
 )
 """Kind, where (a regular expression on kernel and place), and why a deletion shows nothing, or a warning only."""
