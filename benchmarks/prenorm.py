@@ -39,6 +39,7 @@ SHAPES = [
     PrenormShape(64, 24),
     PrenormShape(64, 24, ctas_per_sm=2),
     PrenormShape(64, 24, ctas_per_sm=3),
+    PrenormShape(64, 24, groups=2, ctas_per_sm=2, share_k=True),
     PrenormShape(128, 24, groups=2),
     PrenormShape(128, 24, groups=2, ctas_per_sm=2, ahead=False),
     PrenormShape(64, 24, k=128),

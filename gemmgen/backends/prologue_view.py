@@ -26,6 +26,7 @@ def prologue_view(plan: Plan) -> dict[str, Any]:
         "first_block": "tile.first(k_blocks)" if shared else "0",
         "last_block": "tile.last(k_blocks)" if shared else "k_blocks",
         "any_blocks": "tile.first(k_blocks) < tile.last(k_blocks)" if shared else "k_blocks > 0",
+        "shared_sums": f"{sums}, squares" if squares else sums,
         "meeting": (f"{sums}, squares" if squares else sums) if meets else "",
         "squares": squares and f"p.{squares}{_slice(plan, squares)}",
         "prologue": ", ".join(f"{step.kind} to {step.to}" for step in plan.prologue),
@@ -34,6 +35,8 @@ def prologue_view(plan: Plan) -> dict[str, Any]:
 
 
 def _headers(plan: Plan) -> Iterator[str]:
+    if isinstance(plan.mma, MmaPlan) and plan.mma.shares > 1:
+        yield "gemmgen/shared_k.cuh"
     if isinstance(plan.schedule, ClusterSplitK):
         yield "gemmgen/cluster_split_k.cuh"
     if isinstance(plan.mma, MmaPlan) and plan.mma.sfb_by_lanes:

@@ -35,6 +35,7 @@ from gemmgen.backends.sm90_push import (
     scales_by_lanes,
     stored_columns,
 )
+from gemmgen.backends.sm90_shares import meeting_bytes, shares_of_k
 from gemmgen.backends.sm90_tiles import check_tiles, cut_product, parts, sums_start
 from gemmgen.ir import (
     BlockScale,
@@ -79,7 +80,8 @@ def lower(spec: KernelSpec) -> Plan:
     store = _output_path(spec)
     push, ring = push_plan(spec), _mainloop_ring(spec, roles, mma)
     check_one_block(spec, mma)
-    rings, shared_bytes = place_rings(spec, [ring, *_staging_ring(spec, store, roles)], push_bytes(push))
+    meeting = meeting_bytes(spec, mma)
+    rings, shared_bytes = place_rings(spec, [ring, *_staging_ring(spec, store, roles)], push_bytes(push) + meeting)
     maps, workspaces = _tensor_maps(spec, rings, store), reduction_workspaces(spec, mma)
     return Plan(
         name=spec.name,
@@ -92,7 +94,7 @@ def lower(spec: KernelSpec) -> Plan:
         shared_bytes=shared_bytes,
         rings=rings,
         roles=roles,
-        mma=mma,
+        mma=mma if mma.shares == 1 else mma.replace(meeting=align(shared_bytes - meeting, 16)),
         epilogue=step_plans(spec),
         store=store,
         schedule=spec.schedule,
@@ -118,6 +120,8 @@ def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPla
     a, b = spec.operand(body.a), spec.operand(body.b)
     _check_operands(spec, a, b)
     groups = next(role.warps for role in roles if role.kind == "wgmma") // 4
+    shares = shares_of_k(spec, groups)
+    groups //= shares
     width = body.width or spec.tile.n
     if spec.tile.m % (BLOCK_ROWS * groups):
         raise ValueError(
@@ -141,7 +145,7 @@ def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPla
         instruction=f"wgmma_m64n{width}k{step_k}_f32_{types}",
         width=width,
         step_k=step_k,
-        steps=spec.tile.k // step_k,
+        steps=spec.tile.k // step_k // shares,
         groups=groups,
         row_blocks=spec.tile.m // (BLOCK_ROWS * groups),
         col_blocks=spec.tile.n // width,
@@ -152,6 +156,7 @@ def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPla
         unroll=body.unroll,
         cast_a=cast_a,
         overlap_epilogue=body.overlap_epilogue,
+        shares=shares,
     )
     if body.promote is not None:
         mma = _promoted(spec, mma, body.promote)

@@ -70,7 +70,8 @@ def _mma_line(plan: Plan) -> str:
     by_lanes = f", {mma.sfb} by lanes" if mma.sfb_by_lanes else ""
     promoted = f", promoted by {mma.sfa} x {mma.sfb} every {plan.tile.k} of k{by_lanes}" if mma.sfa else ""
     count = f"{mma.steps * mma.units} a slot, {mma.accumulators} accumulators"
-    return f"  mma        {mma.instruction} x {count}{promoted}, unroll {mma.unroll}"
+    shares = f", K steps shared by {mma.shares} warpgroups" if mma.shares > 1 else ""
+    return f"  mma        {mma.instruction} x {count}{promoted}, unroll {mma.unroll}{shares}"
 
 
 def _umma_line(mma: UmmaPlan) -> str:

@@ -41,7 +41,8 @@ class PrenormShape:
     """How a CTA works on its tile: extents, groups of four warps that multiply, K block, ring depth, CTAs an SM.
 
     ``whole`` leaves all K blocks of a tile to one CTA. ``ahead`` gives sm90 a second set of registers for A, so that a
-    block is read and cast while the one before is multiplied.
+    block is read and cast while the one before is multiplied; ``share_k`` gives its groups the same rows, and each of
+    them a part of every K block.
     """
 
     m: int
@@ -52,6 +53,7 @@ class PrenormShape:
     ctas_per_sm: int = 1
     whole: bool = False
     ahead: bool = True
+    share_k: bool = False
 
     @property
     def label(self) -> str:
@@ -59,6 +61,7 @@ class PrenormShape:
         marks = (
             f"_k{self.k}" if self.k != 64 else "",
             f"_x{self.ctas_per_sm}" if self.ctas_per_sm > 1 else "",
+            "_shared" if self.share_k else "",
             "_whole" if self.whole else "",
         )
         return f"{self.m}x{self.n}{''.join(marks)}"
@@ -95,7 +98,8 @@ def _graph(shape: PrenormShape, arch: Arch) -> tuple[tuple[Ring, ...], tuple[Rol
     """Who multiplies, and rings that only some architectures have: on sm100 a role of its own casts A's rows."""
     warps = 4 * shape.groups
     if arch == Arch.SM90:
-        return (), (Role(name="math", warps=warps, body=Wgmma(drains=("ab",), unroll=1 + shape.ahead)),)
+        body = Wgmma(drains=("ab",), unroll=1 + shape.ahead, share_k=shape.share_k)
+        return (), (Role(name="math", warps=warps, body=body),)
     if arch == Arch.SM120:
         return (), (Role(name="math", warps=warps, body=MmaSync(drains=("ab",), warp_rows=warps)),)
     rings = (

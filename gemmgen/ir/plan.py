@@ -131,6 +131,10 @@ class MmaPlan(Node):
     cast_a: bool = False
     """Whether warps read A, cast it and multiply out of registers."""
     overlap_epilogue: bool = False
+    shares: int = 1
+    """Warpgroups with the same rows, each of which multiplies so many ``steps`` of every slot."""
+    meeting: int = 0
+    """Where their sums meet in shared memory."""
 
     @property
     def units(self) -> int:

@@ -78,6 +78,9 @@ class Wgmma(Node):
     tensor core accumulates. Scales in ``reads`` come by no ring: warps read them from memory ahead of the products, a K
     block a lane. ``overlap_epilogue`` begins the next tile before the epilogue of the present one: its first products
     go to the registers in which products wait for their scales, so it needs ``promote``.
+
+    ``share_k`` gives all warpgroups the same rows: each multiplies its part of every slot, and the first adds up what
+    they have of a tile and stores. That is for few tiles, on which warpgroups would wait for their own products.
     """
 
     kind: Literal["wgmma"] = "wgmma"
@@ -89,6 +92,7 @@ class Wgmma(Node):
     unroll: Annotated[int, Field(ge=1, le=16)] = 1
     reads: tuple[Name, ...] = ()
     overlap_epilogue: bool = False
+    share_k: bool = False
 
     @property
     def fills(self) -> tuple[str, ...]:

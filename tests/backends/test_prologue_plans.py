@@ -31,6 +31,10 @@ def math(spec: KernelSpec, **changes: Any) -> dict[str, Any]:
     return {"roles": (spec.math.replace(body=spec.math.body.replace(**changes)), spec.load)}
 
 
+def share_k(spec: KernelSpec) -> dict[str, Any]:
+    return role(spec, "math", body=spec.math.body.replace(share_k=True))
+
+
 REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
     "B along n": (WHOLE, {"operands": operand(WHOLE, "b", major="n")}, "wgmma reads tf32 k-contiguous"),
     "width": (
@@ -50,6 +54,16 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         tf32_hc_prenorm_gemm(PrenormShape(128, 24, k=128)),
         {},
         "tile 128x24 on 1 warpgroups needs 312 accumulator registers a thread",
+    ),
+    "K shared by one warpgroup": (
+        WHOLE,
+        math(WHOLE, share_k=True),
+        "has share_k and 1 warpgroups; 2 of them share a slot",
+    ),
+    "K shared without a prologue": (
+        catalog.bf16_gemm("nt", catalog.Shape(128, 32)),
+        share_k(catalog.bf16_gemm("nt", catalog.Shape(128, 32))),
+        "role 'math' has share_k, but no prologue casts A",
     ),
     "wgmma on sm100": (WHOLE, {"arch": Arch.SM100}, "role 'math' has body wgmma; sm100 multiplies with Tcgen05"),
     "warps on sm100": (LANES, role(LANES, "cast", warps=8), "role 'cast' has 8 warps; 4 reach all of A's rows"),

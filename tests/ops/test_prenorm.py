@@ -12,6 +12,8 @@ from prenorm_problems import allowed, exact, expected, framed, normal
 
 import gemmgen
 from gemmgen import catalog, ops
+from gemmgen.backends import lower, table
+from gemmgen.catalog import PrenormShape, tf32_hc_prenorm_gemm
 from gemmgen.ops import library
 from gemmgen.ops.selection import prenorm_spec
 from gemmgen.runtime.errors import UnsupportedArchitecture
@@ -71,6 +73,23 @@ FORMS = {
 @pytest.mark.parametrize(("m", "splits"), FORMS)
 def test_the_form_follows_from_tiles_and_sms(m: int, splits: int | None) -> None:
     assert prenorm_spec(m, 20, 132, "sm90", splits).name == f"sm90_tf32_hc_prenorm_gemm_{FORMS[m, splits]}"
+
+
+@pytest.mark.parametrize(("k", "slices"), [(64, 3), (64, None), (128, 3)])
+@pytest.mark.parametrize("ahead", [True, False])
+def test_warpgroups_may_share_k(k: int, slices: int | None, ahead: bool) -> None:
+    """More tiles than CTAs, so that sums meet at the same place again; with splits that meet and with slices."""
+    spec = tf32_hc_prenorm_gemm(PrenormShape(64, 24, groups=2, k=k, share_k=True, ahead=ahead), slices is not None)
+    assert "K steps shared by 2 warpgroups" in table(lower(spec))
+    a, b = exact(140, 24, 64 * 5)
+    products, squares = expected(a, b)
+    for schedule in ("random", "starve"):
+        d, sqr_sum = (torch.full(shape, torch.nan) for shape in shapes(140, 24, slices))
+        with gemmgen.simulate("sm90", schedule=schedule, seed=1, sms=2) as simulation:
+            gemmgen.op(spec)(a=a, b=b, d=d, sqr_sum=sqr_sum)
+        assert not [warning for report in simulation.reports for warning in report.warnings]
+        assert torch.equal((d if slices is None else d.sum(0)).double(), products.view(140, 24))
+        assert torch.equal((sqr_sum if slices is None else sqr_sum.sum(0)).double(), squares.view(140))
 
 
 @pytest.mark.parametrize("arch", ["sm100", "sm120"])

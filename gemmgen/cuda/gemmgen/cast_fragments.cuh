@@ -17,9 +17,9 @@ class CastFragments {
   u32 half_;  // moves its element of a word to the upper half and clears the lower, which is what makes an fp32 number
 
  public:
-  // `first` is the warpgroup's first row of the tile.
-  DEVICE explicit CastFragments(u32 first)
-      : lane_(staged<128>(first + fragment_row(), ptx::lane_index() % 4 / 2 * 4)),
+  // `first` is the warpgroup's first row of the tile, `step` its first step.
+  DEVICE explicit CastFragments(u32 first, u32 step = 0)
+      : lane_((staged<128>(first + fragment_row(), ptx::lane_index() % 4 / 2 * 4) ^ step % 8 * 16) + step / 8 * ROWS * 128),
         half_(ptx::lane_index() % 2 ? 0x3244 : 0x1044) {}
 
   // Words of the fragments of all steps, in the order of the instruction's registers. The smem_swizzle exchanges 16-byte

@@ -19,6 +19,11 @@ DEVICE void registers_grow() {
 // bar.sync 0
 DEVICE void sync_cta() { __syncthreads(); }
 
+// bar.sync, PTX 2.0: at one of 15 other barriers of the CTA, until so many threads have come; whole warps.
+DEVICE void sync_threads(u32 barrier, u32 threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
 // bar.warp.sync
 DEVICE void sync_warp() { __syncwarp(); }
 

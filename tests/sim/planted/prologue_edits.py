@@ -65,6 +65,31 @@ def words_of_the_next_step(text: str, plan: Plan) -> str:
     return with_operand(text, loads[-1:], 1, loads[-5].operands[1])
 
 
+# ------------------------------------------------------------------------------------------------ shared K
+
+
+def _meetings(text: str) -> list[Statement]:
+    """Where warpgroups wait for each other: before sums are written anew, behind that, and before they are read."""
+    found = find(text, "bar.sync", lambda each: len(each.operands) == 2)
+    assert len(found) == 3
+    return found
+
+
+@planted("prenorm_shared")
+def sums_read_before_they_are_written(text: str, plan: Plan) -> str:
+    return delete(text, _meetings(text)[1:])
+
+
+@planted("prenorm_shared")
+def sums_written_before_those_of_the_last_tile_are_read(text: str, plan: Plan) -> str:
+    return delete(text, _meetings(text)[:1])
+
+
+@planted("prenorm_shared")
+def one_warpgroup_does_not_come(text: str, plan: Plan) -> str:
+    return delete(text, _meetings(text)[2:])
+
+
 # ------------------------------------------------------------------------------------------------ squares
 
 
