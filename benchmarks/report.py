@@ -203,6 +203,30 @@ def over(row: Row, name: str, base: str) -> str:
     return f"{row[f'{name}_us'] / row[f'{base}_us']:.3f}"
 
 
+def chains() -> list[str]:
+    if not (RESULTS / "chains_h100.json").exists():
+        return []
+    result = load("chains_h100.json")
+    peer = {(r["m"], r["n"], r["k"]): r["deepgemm_us"] for r in load("peers_h100.json")["chains"]}
+    lines = [
+        "## Chains of launches",
+        "",
+        f"Measured on {environment(result)}, by `benchmarks/chains.py`: 64",
+        "launches over rotating weights, microseconds a launch. Early: with a programmatic launch, weights read before",
+        "the kernel ahead has ended. DeepGEMM's chains were measured earlier on the same kind of card, without.",
+        "",
+        "| | m | n | k | cuBLAS us | us | early us | early / cuBLAS | early / DeepGEMM |",
+        "|:--|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for row in result["rows"]:
+        us, other = row["programmatic_us"], peer.get((row["m"], row["n"], row["k"])) if row["kind"] == "fp8" else None
+        lines.append(
+            f"| {row['kind']} | {row['m']} | {row['n']} | {row['k']} | {row['cublas_us']:.1f} | {row['us']:.1f} | "
+            f"{us:.1f} | {us / row['cublas_us']:.2f} | {f'{us / other:.2f}' if other else ''} |"
+        )
+    return [*lines, ""]
+
+
 def fused() -> list[str]:
     result = load("fused_h100.json")
     rows = result["rows"]

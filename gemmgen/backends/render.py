@@ -90,11 +90,12 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
         "other_parts": [box for box in boxes if box["operand"] not in plan.ahead],
         "sfb_ahead": not plan.programmatic_launch or mma.sfb in plan.ahead,
         "lane_parts": [_lane_part(ring, part) for part in ring.parts if part.copy_by == "lanes"],
-        "a_layout": _layout(mma.a_major, plan.tile.m, plan.tile.k),
+        "a_layout": _layout(mma.a_major, max(plan.tile.m, 64), plan.tile.k),
         "b_layout": _layout(mma.b_major, plan.tile.n, plan.tile.k),
         "mma_call": MMA_CALLS[dtype],
         "group_rows": 64 * mma.row_blocks,
         **tiles_view(plan, ring),
+        "storing_warps": min(math.warps, plan.tile.m // 16),
         "sfb_count": plan.tile.n // mma.sfb_columns if mma.sfb_columns else 0,
         "store_line": _store_line(plan, math.first_warp),
     }
@@ -156,9 +157,13 @@ def _place(plan: Plan, ring: RingPlan, part: Part) -> str:
         box = f"{entry.box[1]}, {entry.box[0]}, {element_bytes}"
         return f"using {name} = gemmgen::Stack<{part.offset}, {part.stack}, {box}>;"
     shape = [part.offset, part.atoms, entry.box[1] * part.shared, entry.box[0], element_bytes]
-    shape += [part.shared] if part.shared > 1 or part.halves or part.evict_first else []
-    source = ", gemmgen::RowsInTurn" if part.halves else ", gemmgen::EvictedFirst" if part.evict_first else ""
-    return f"using {name} = gemmgen::Boxes<{', '.join(map(str, shape))}{source}>;"
+    source = "gemmgen::RowsInTurn" if part.halves else "gemmgen::Whole"
+    source = f"gemmgen::EvictedFirst<{source}>" if part.evict_first else source
+    further = [part.shared, source, part.atom_rows]
+    usual = [1, "gemmgen::Whole", shape[2]]
+    while further and further[-1] in (usual[len(further) - 1], 0):
+        further.pop()
+    return f"using {name} = gemmgen::Boxes<{', '.join(map(str, shape + further))}>;"
 
 
 def _coordinate(axis: str, tile_k: int) -> str:

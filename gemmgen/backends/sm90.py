@@ -29,6 +29,7 @@ from gemmgen.backends.sm90_push import (
     check_cluster_split_k,
     check_one_block,
     evicted_first,
+    is_short,
     placed,
     push_bytes,
     push_plan,
@@ -123,7 +124,7 @@ def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPla
     shares = shares_of_k(spec, groups)
     groups //= shares
     width = body.width or spec.tile.n
-    if spec.tile.m % (BLOCK_ROWS * groups):
+    if spec.tile.m % (BLOCK_ROWS * groups) and not is_short(spec):
         raise ValueError(
             f"tile.m is {spec.tile.m}: {groups} warpgroups of 64-row instructions need a multiple of "
             f"{BLOCK_ROWS * groups}; change tile.m or the warps of role {spec.math.name!r}"
@@ -147,7 +148,7 @@ def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPla
         step_k=step_k,
         steps=spec.tile.k // step_k // shares,
         groups=groups,
-        row_blocks=spec.tile.m // (BLOCK_ROWS * groups),
+        row_blocks=-(-spec.tile.m // (BLOCK_ROWS * groups)),
         col_blocks=spec.tile.n // width,
         a=a.name,
         b=b.name,
@@ -286,16 +287,18 @@ def _tile_part(spec: KernelSpec, operand: Operand) -> Part:
     unit = (GATED_COLUMNS if in_halves(spec, operand) else 8) * shared
     if rows % unit:
         raise ValueError(f"operand {operand.name!r}: {rows} rows shared by {shared} CTAs must be a multiple of {unit}")
+    pitch = max(rows, BLOCK_ROWS) if "m" in operand.axes else rows
     return Part(
         operand=operand.name,
         copy_by="tma",
         offset=0,
-        bytes=atoms * rows * SWIZZLE_BYTES,
+        bytes=atoms * pitch * SWIZZLE_BYTES,
         inner_axis=operand.inner,
         outer_axis=operand.outer,
         halves=in_halves(spec, operand),
         atoms=atoms,
         atom_bytes=rows * SWIZZLE_BYTES,
+        atom_rows=pitch,
         atom_elements=elements,
         shared=shared,
         stack=parts(spec) if "n" in operand.axes else 1,
@@ -308,7 +311,7 @@ def _scale_part(spec: KernelSpec, mma: MmaPlan, operand: Operand) -> Part:
     axis = "m" if operand.name == mma.sfa else "n"
     inner_axis, per = split_axis(operand.inner)
     divisor = next(split_axis(entry)[1] for entry in operand.box if split_axis(entry)[0] == axis)
-    tile = spec.tile.m if axis == "m" else spec.tile.n
+    tile = max(spec.tile.m, BLOCK_ROWS) if axis == "m" else spec.tile.n
     if inner_axis == axis and per == 1 and not in_halves(spec, operand):
         count = align(tile, 4)
         return Part(

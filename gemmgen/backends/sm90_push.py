@@ -13,6 +13,8 @@ COLUMNS = 8
 ROW_BYTES = 512
 """Bytes that a warp holds of 8 columns."""
 BARRIER_BYTES = 8
+PRODUCT_ROWS, WARP_ROWS = 64, 16
+"""Rows of a product, and those of them that a warp has."""
 SCALED_BOX = ("n/128", "k/128")
 """Scales of B that lanes can read."""
 
@@ -37,6 +39,25 @@ def check_cluster_split_k(spec: KernelSpec) -> None:
             f"{where}: CTAs own slices of {stored_columns(spec)} columns, but a gate takes {GATED_COLUMNS} at a time; "
             "use fewer splits or a wider tile"
         )
+
+
+def is_short(spec: KernelSpec) -> bool:
+    """Whether a tile has fewer rows than a product: the others are multiplied, whatever lies there, and dropped."""
+    if spec.tile.m >= PRODUCT_ROWS or not isinstance(spec.schedule, ClusterSplitK):
+        return False
+    body = spec.math.body
+    assert isinstance(body, Wgmma)
+    if spec.tile.m % WARP_ROWS or spec.math.warps != 4 or spec.operand(body.a).inner != "k":
+        raise ValueError(
+            f"tile.m is {spec.tile.m}: a tile of fewer rows than the {PRODUCT_ROWS} of a product has a multiple of "
+            f"{WARP_ROWS}, one warpgroup and A contiguous along k"
+        )
+    return True
+
+
+def storing_warps(spec: KernelSpec) -> int:
+    """Warps that have rows of the tile."""
+    return spec.tile.m // WARP_ROWS if is_short(spec) else spec.math.warps
 
 
 def check_one_block(spec: KernelSpec, mma: MmaPlan) -> None:
@@ -98,7 +119,7 @@ def push_plan(spec: KernelSpec) -> PushPlan | None:
     if not isinstance(spec.schedule, ClusterSplitK) or spec.schedule.splits == 1:
         return None
     columns, splits = stored_columns(spec), spec.schedule.splits
-    slices = spec.tile.n // columns * spec.math.warps
+    slices = spec.tile.n // columns * storing_warps(spec)
     per_cta = -(-slices // splits)
     return PushPlan(
         columns=columns, slices=slices, per_cta=per_cta, bytes=per_cta * splits * columns // COLUMNS * ROW_BYTES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from gemmgen.catalog.dense import Shape, bf16_gemm, fp8_gemm_nt
+from gemmgen.catalog.dense import Shape, bf16_gemm, fp8_gemm_nt, launched_early
 from gemmgen.catalog.dense_sm100 import Factor, PairShape
 from gemmgen.catalog.dense_sm100 import bf16_gemm as bf16_gemm_sm100
 from gemmgen.catalog.dense_sm120 import WarpShape
@@ -142,6 +142,7 @@ __all__ = [
     "fused_operator",
     "fused_specs",
     "head_split_output",
+    "launched_early",
     "layouts",
     "mxfp8_output",
     "pack_bytes",

@@ -30,8 +30,10 @@ from gemmgen.ir import (
 class Shape:
     """How a CTA works on its tile: extents, warpgroups, instruction width, unrolling, staging, cluster.
 
-    With ``splits`` a CTA has one tile, or as many CTAs share the K blocks of one. With ``cut`` tiles that fill no wave
-    are cut in as many parts; with ``overlap`` epilogues run beside the first products of the next tile.
+    With ``splits`` a CTA has one tile, or as many CTAs share the K blocks of one, which may have fewer rows than a
+    product. Weights of such tiles, and of others that ``stream`` them, are read once: L2 drops them first. With ``cut``
+    tiles that fill no wave are cut in as many parts; with ``overlap`` epilogues run beside the first products of the
+    next tile.
     """
 
     m: int
@@ -47,6 +49,7 @@ class Shape:
     splits: int | None = None
     cut: int = 1
     overlap: bool = False
+    stream: bool = False
 
     @property
     def label(self) -> str:
@@ -151,13 +154,12 @@ def _dense(
         f"_{d}",
         "_c" if residual else "",
         "_direct" if direct_store else "",
-        "_pdl" if programmatic_launch else "",
     )
     sole = shape.ctas_per_sm == 1 and not shape.splits
     producer, consumer = REGISTERS[shape.groups] if sole else (None, None)
     load_warps = 1 if shape.splits else 4 if sole else 2
     math = Role(name="math", warps=4 * shape.groups, registers=consumer, body=body)
-    copying = TmaLoad(fills=("ab",), evict_first=("b",)) if shape.splits else TmaLoad(fills=("ab",))
+    copying = TmaLoad(fills=("ab",), evict_first=("b",)) if shape.splits or shape.stream else TmaLoad(fills=("ab",))
     load = Role(name="load", warps=load_warps, registers=producer, body=copying)
     spec = KernelSpec(
         name=f"{name}{''.join(marks)}_{shape.label}",
@@ -169,9 +171,19 @@ def _dense(
         epilogue=tuple(epilogue),
         schedule=shape.schedule,
         cluster=Cluster(m=shape.cluster[0], n=shape.cluster[1]),
-        programmatic_launch=programmatic_launch,
         ctas_per_sm=shape.ctas_per_sm,
     )
-    if not (shape.splits and programmatic_launch):
-        return spec
-    return spec.replace(ahead=tuple(operand.name for operand in operands if "n" in operand.box[0]))
+    return launched_early(spec) if programmatic_launch else spec
+
+
+def launched_early(spec: KernelSpec) -> KernelSpec:
+    """The same kernel, which starts before the one ahead of it has ended.
+
+    One that has a tile a CTA reads weights and their scales ahead, so no kernel that may still run may write them.
+    """
+    early = spec.replace(name=f"{spec.name}_pdl", programmatic_launch=True)
+    if not isinstance(spec.schedule, ClusterSplitK):
+        return early
+    loaded = {name for ring in spec.rings if ring.turns == "k" for name in ring.holds} | {"sfb"}
+    weights = (each.name for each in spec.operands if each.name in loaded and "n" in each.axes)
+    return early.replace(ahead=tuple(weights))

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gemmgen.catalog.dense import Shape
 
+FEW_ROWS = tuple(
+    Shape(rows, n, groups=1, unroll=1, ctas_per_sm=2, splits=splits)
+    for rows in (16, 32, 64)
+    for n, splits in ((32, 1), (32, 2), (32, 8), (64, 4), (64, 8))
+)
+"""For up to 64 rows: a CTA for every tile, or for a share of its K blocks."""
+
 FP8_SHAPES = (
-    Shape(64, 16, groups=1, unroll=8),
-    Shape(64, 32, groups=1),
-    Shape(64, 64, groups=1, ctas_per_sm=2),
-    Shape(64, 64, groups=1),
-    Shape(64, 128, groups=1),
+    *FEW_ROWS,
+    Shape(64, 96, groups=1, unroll=1, ctas_per_sm=2, splits=1),
+    Shape(128, 32, unroll=1, splits=2),
+    Shape(128, 64, unroll=1, splits=1),
+    Shape(128, 64, unroll=1, splits=2),
+    Shape(128, 64, unroll=1, splits=4),
+    Shape(64, 16, groups=1, unroll=8, stream=True),
+    Shape(64, 32, groups=1, stream=True),
+    Shape(64, 64, groups=1, ctas_per_sm=2, stream=True),
+    Shape(64, 64, groups=1, stream=True),
+    Shape(64, 128, groups=1, stream=True),
     Shape(128, 16, unroll=8),
     Shape(128, 32),
     Shape(128, 64),
@@ -29,11 +44,13 @@ two warpgroups do to each other's turns at the tensor core is measured, not unde
 """
 
 BF16_SHAPES = (
-    Shape(64, 16, groups=1, k_bytes=256),
-    Shape(64, 32, groups=1),
-    Shape(64, 64, groups=1, ctas_per_sm=2),
-    Shape(64, 64, groups=1),
-    Shape(64, 128, groups=1),
+    *(replace(shape, k_bytes=256) if shape.n == 32 and shape.splits != 2 else shape for shape in FEW_ROWS),
+    Shape(128, 48, unroll=1, splits=8),
+    Shape(64, 16, groups=1, k_bytes=256, stream=True),
+    Shape(64, 32, groups=1, stream=True),
+    Shape(64, 64, groups=1, ctas_per_sm=2, stream=True),
+    Shape(64, 64, groups=1, stream=True),
+    Shape(64, 128, groups=1, stream=True),
     Shape(128, 16),
     Shape(128, 32),
     Shape(128, 64),

@@ -44,6 +44,8 @@ class Part(Node):
     atoms: int = 1
     atom_bytes: int = 0
     atom_elements: int = 0
+    atom_rows: int = 0
+    """Rows from one atom to the next, where products read more of them than are copied; 0 for those of the box."""
     shared: int = 1
     stack: int = 1
     """Boxes one below the other along the strided axis, of which a cut tile needs the first."""

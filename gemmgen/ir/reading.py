@@ -34,7 +34,7 @@ def reads_fit(spec: KernelSpec) -> None:
 
 
 def hints_fit(spec: KernelSpec) -> None:
-    """Hints to L2 are about operands that the loading role copies, as they lie."""
+    """Hints to L2 are about operands that the loading role copies."""
     body = spec.load.body
     assert isinstance(body, TmaLoad)
     held = [name for ring in body.fills for name in spec.ring(ring).holds]
@@ -42,11 +42,6 @@ def hints_fit(spec: KernelSpec) -> None:
         if name not in held:
             raise ValueError(
                 f"role {spec.load.name!r} has a hint for {name!r}, which it does not copy; it copies {held}"
-            )
-        if spec.gate is not None and spec.gate.layout == "halves" and "n" in spec.operand(name).axes:
-            raise ValueError(
-                f"role {spec.load.name!r} has a hint for {name!r}, whose halves are copied in turn, which has none; "
-                "leave it out of evict_first"
             )
 
 

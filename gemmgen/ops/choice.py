@@ -4,6 +4,8 @@ A tile costs, per K block, the slowest of three: its products on the tensor core
 products; its bytes through L2; and the latency of one turn of the ring. Add an epilogue, multiply by the number of
 waves, and never go below the time device memory needs. The cheapest shape wins; among equals the one listed first.
 ``cost`` keeps these as named terms that add up, which is what ``gemmgen explain`` prints.
+A CTA that has one tile, or a share of its K blocks, has a turn, a tail and memory of its own; sums that are pushed come
+on top, and large clusters leave some SMs out.
 The constants were fitted to an H100's times for 42 problems (docs/performance.md) and are in cycles and bytes.
 """
 
@@ -35,7 +37,22 @@ SOLE_START = 1000
 """Cycles that a CTA made to fill its SM needs more to start."""
 OVERLAP = 0.1
 """Share of the smaller of compute and memory time that is not hidden by the larger."""
-
+FEW_BETWEEN = 60
+"""Cycles between K blocks of a CTA that has one tile."""
+FEW_TURN = {False: 195, True: 210}
+"""Cycles of the shortest turn of its ring."""
+FEW_TAIL = 2500
+"""Cycles of its start and epilogue, beside one for every 16 elements of the tile."""
+FEW_DEVICE_BYTES = 2300
+"""Bytes a cycle from device memory where weights are evicted first."""
+FEW_SATURATE = 0.8
+"""Share of the SMs that must have a CTA for that; fewer get as much less."""
+FEW_OVERLAP = 0.5
+"""Share of the smaller of compute and memory time that is not hidden by the larger, with one tile."""
+PUSH = 1400
+"""Cycles until pushed sums are added up, beside one for every 4 elements of the tile."""
+PACKED = 0.9
+"""Share of the CTAs an SM could hold that are there at once in clusters of more than a pair."""
 MHZ = 1650
 """Cycles a microsecond: the clock of an H100 under these loads."""
 LAUNCH_US = 4.7
@@ -49,6 +66,8 @@ def microseconds(cycles: float) -> float:
 
 def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -> Cost:
     """Cycles the problem takes with this tile, by term. ``k_bytes`` is k times the bytes of an element of A."""
+    if shape.splits is not None:
+        return _few_rows(shape, shape.splits, m, n, k_bytes, sms, promoted)
     ctas = shape.cluster[0] * shape.cluster[1]
     units = -(-m // (shape.m * shape.cluster[0])) * -(-n // (shape.n * shape.cluster[1]))
     at_once = max(1, sms * shape.ctas_per_sm // ctas)
@@ -85,3 +104,25 @@ def _block(shape: Shape, tiles: int, sms: int, promoted: bool) -> tuple[str, flo
     }
     name = max(bounds, key=lambda each: bounds[each])
     return name, bounds[name] * (SHARED_SM if shared and tiles > sms else 1)
+
+
+def _few_rows(shape: Shape, splits: int, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -> Cost:
+    """Cycles with a CTA for every tile, or ``splits`` that share its K blocks."""
+    rows, blocks = -(-m // shape.m), -(-k_bytes // 128)
+    tiles = rows * -(-n // shape.n)
+    at_once = max(1, int(sms * shape.ctas_per_sm * (PACKED if splits > 2 else 1)) // splits)
+    beside = min(shape.ctas_per_sm, -(-tiles * splits // sms))
+    bounds = {
+        "products": max(shape.m, 64) * shape.n / PRODUCT_ROWS + FEW_BETWEEN,
+        "copies": (shape.m + shape.n) * 128 / L2_BYTES * beside,
+        "ring turn": FEW_TURN[promoted],
+    }
+    name = max(bounds, key=lambda each: bounds[each])
+    elements = shape.m * shape.n
+    tile = {name: -(-blocks // splits) * bounds[name], "epilogue": FEW_TAIL + elements / 16}
+    compute = in_waves(tile, tiles / at_once, -(-tiles // at_once))
+    push = {"push": PUSH + elements / 4 if splits > 1 else 0}
+    again = rows if shape.m < 64 else 1  # short tiles below one another are for no problem
+    drawing = min(1.0, tiles * splits / (FEW_SATURATE * sms))
+    memory = ((m + again * n) * k_bytes + 2 * m * n) / (FEW_DEVICE_BYTES * drawing)
+    return Cost(beside_memory({**compute, **push}, memory, FEW_OVERLAP))

@@ -11,7 +11,7 @@ from typing import Any
 
 from gemmgen import catalog
 from gemmgen.catalog import FP8, FP8_FP4, FUSED, LAYOUTS, MXFP4, NVFP4, PairShape, Product, Shape, WarpShape
-from gemmgen.ir import Arch, DType, Epilogue, KernelSpec
+from gemmgen.ir import Arch, ClusterSplitK, DType, Epilogue, KernelSpec
 from gemmgen.ops import choice, choice_prenorm, choice_sm100, choice_sm120
 from gemmgen.ops.family import Candidate, Family, Selection
 from gemmgen.ops.tuned import Card, measured
@@ -31,6 +31,8 @@ OPERATORS = (*UNFUSED, *FUSED)
 SM90_OPERATORS = ("fp8_gemm_nt", *BF16_OPERATORS, *FUSED)
 PRENORM = "tf32_hc_prenorm_gemm"
 SCALES_PER_WORD = 4
+MOST_FEW_ROWS = 128
+"""Up to so many rows a product that is launched early is a stream of weights, whichever tile it has."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +58,32 @@ class Choices:
     """Takes the place of the tile's own cast and store, among the tiles that it can be lowered for."""
 
 
-def spec_for(operator: str, m: int, n: int, k: int, sms: int, **choices: Any) -> KernelSpec:
+def spec_for(
+    operator: str, m: int, n: int, k: int, sms: int, *, programmatic_launch: bool = False, **choices: Any
+) -> KernelSpec:
     """The spec for a problem of these extents on a GPU with ``sms`` multiprocessors; run it with ``gemmgen.op``.
 
     ``choices`` are fields of ``Choices``: arch ("sm90"), card, d, residual, direct_store, epilogue and others. On sm120
-    factors with scales are k-contiguous in every layout: what lies otherwise is turned first.
+    factors with scales are k-contiguous in every layout: what lies otherwise is turned first. With
+    ``programmatic_launch`` (sm90) the kernel starts before the one ahead of it in the stream has ended, and one for few
+    rows reads B and its scales then: no kernel that may still run may write them.
     """
+    if programmatic_launch and (choices.get("arch", Arch.SM90) != Arch.SM90 or operator == PRENORM):
+        raise UnsupportedArchitecture(f"programmatic_launch: {operator} starts early on sm90 alone; leave it out")
     if operator == PRENORM:
         return prenorm_spec(m, n, sms, choices.get("arch", "sm90"))
-    return select(operator, m, n, k, sms, Choices(**choices)).picked.spec
+    selection = select(operator, m, n, k, sms, Choices(**choices))
+    if not programmatic_launch:
+        return selection.picked.spec
+    return catalog.launched_early(_reading_ahead(selection, m))
+
+
+def _reading_ahead(selection: Selection, m: int) -> KernelSpec:
+    """Of few rows the cheapest kernel that has a tile a CTA: it reads weights while the kernel ahead ends."""
+    ahead = [each for each in selection.candidates if isinstance(each.spec.schedule, ClusterSplitK)]
+    if m > MOST_FEW_ROWS or not ahead:
+        return selection.picked.spec
+    return min(ahead, key=lambda each: each.cost.key).spec
 
 
 def select(operator: str, m: int, n: int, k: int, sms: int, choices: Choices) -> Selection:

@@ -83,7 +83,7 @@ def test_plan_prints_the_table(gemmgen: Command) -> None:
 def test_an_op_name_picks_by_size(gemmgen: Command) -> None:
     large = gemmgen("plan", "fp8_gemm_nt", "--arch", "sm90", "-m", 8192, "-n", 8192, "-k", 4096).out
     small = gemmgen("plan", "fp8_gemm_nt", "--arch", "sm90", "-m", 1, "-n", 512, "-k", 4096).out
-    assert large.startswith("sm90_fp8_gemm_nt_bf16_") and small.startswith("sm90_fp8_gemm_nt_bf16_64x16")
+    assert large.startswith("sm90_fp8_gemm_nt_bf16_") and small.startswith("sm90_fp8_gemm_nt_bf16_16x32_s8")
     assert large != small
 
 

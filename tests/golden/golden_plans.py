@@ -11,6 +11,8 @@ FOLDER = Path(__file__).parent / "plans"
 NAMES = (
     "sm90_fp8_gemm_nt_bf16_64x16",
     "sm90_fp8_gemm_nt_bf16_64x64_x2",
+    "sm90_fp8_gemm_nt_bf16_16x64_s4_x2",
+    "sm90_bf16_gemm_nt_bf16_128x48_s8",
     "sm90_fp8_gemm_nt_bf16_128x128",
     "sm90_fp8_gemm_nt_bf16_128x176",
     "sm90_fp8_gemm_nt_bf16_128x192_cut3",

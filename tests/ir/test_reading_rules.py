@@ -8,12 +8,11 @@ import pytest
 from pydantic import ValidationError
 
 from gemmgen import catalog
-from gemmgen.ir import ClusterSplitK, Gate, KernelSpec, Persistent, Role
+from gemmgen.ir import ClusterSplitK, KernelSpec, Persistent, Role
 
 PLAIN = catalog.fp8_gemm_nt(catalog.Shape(64, 32, groups=1))
 SPLIT = catalog.fp8_gemm_nt(catalog.Shape(64, 32, groups=1, splits=2))
 EARLY = catalog.fp8_gemm_nt(catalog.Shape(64, 32, groups=1, splits=2), programmatic_launch=True)
-BF16 = catalog.bf16_gemm("nt", catalog.Shape(64, 64, groups=1, splits=2))
 
 
 def role(spec: KernelSpec, name: str, **changes: Any) -> dict[str, tuple[Role, ...]]:
@@ -23,12 +22,6 @@ def role(spec: KernelSpec, name: str, **changes: Any) -> dict[str, tuple[Role, .
             each.replace(body=each.body.replace(**changes)) if each.name == name else each for each in spec.roles
         )
     }
-
-
-def gated(spec: KernelSpec) -> dict[str, Any]:
-    """A gate over halves of n behind the product."""
-    operands = tuple(each.replace(box=("m", "n/2")) if each.name == "d" else each for each in spec.operands)
-    return {"operands": operands, "epilogue": (Gate(layout="halves"), *spec.epilogue)}
 
 
 RULES: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
@@ -62,11 +55,6 @@ RULES: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         SPLIT,
         role(SPLIT, "load", evict_first=("sfb",)),
         "role 'load' has a hint for 'sfb', which it does not copy; it copies ['a', 'b', 'sfa']",
-    ),
-    "hint for halves": (
-        BF16,
-        gated(BF16),
-        "has a hint for 'b', whose halves are copied in turn, which has none; leave it",
     ),
 }
 

@@ -6,8 +6,9 @@ namespace gemmgen {
 
 // As it lies. Boxes start at (`inner`, `outer`), counted along the contiguous and the strided axis.
 struct Whole {
-  DEVICE static void load(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
-    ptx::tma_load_2d(to, map, inner, outer, full);
+  template <class... Policy>
+  DEVICE static void load(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, Policy... policy) {
+    ptx::tma_load_2d(to, map, inner, outer, full, policy...);
   }
   DEVICE static void load_own(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
     ptx::tma_load_2d_own(to, map, inner, outer, full);
@@ -22,17 +23,11 @@ struct Whole {
   DEVICE static u32 place(u32 at, u32 extent) { return at; }
 };
 
-// As it lies, and L2 may drop it before anything else.
-struct EvictedFirst {
-  DEVICE static void load(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
-    ptx::tma_load_2d(to, map, inner, outer, full, ptx::evict_first());
-  }
-};
-
 // Halves of the strided axis: maps have dimensions of 8 rows, 2 halves and groups of both. `outer` is a multiple of 16.
 struct RowsInTurn {
-  DEVICE static void load(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
-    ptx::tma_load_4d(to, map, inner, 0, 0, outer / 16, full);
+  template <class... Policy>
+  DEVICE static void load(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, Policy... policy) {
+    ptx::tma_load_4d(to, map, inner, 0, 0, outer / 16, full, policy...);
   }
   DEVICE static void load_own(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
     ptx::tma_load_4d_own(to, map, inner, 0, 0, outer / 16, full);
@@ -53,6 +48,14 @@ struct WordsInTurn {
   }
   DEVICE static void load_own(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
     ptx::tma_load_4d_own(to, map, 0, 0, inner / 16, outer, full);
+  }
+};
+
+// Of either kind, and L2 may drop it before anything else.
+template <class From>
+struct EvictedFirst : From {
+  DEVICE static void load(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
+    From::load(to, map, inner, outer, full, ptx::evict_first());
   }
 };
 

@@ -8,9 +8,11 @@ namespace gemmgen {
 
 // BOXES boxes of ROWS x ELEMENTS, side by side along the contiguous axis. Slot 0 lies OFFSET bytes into dynamic shared
 // memory. With SHARED CTAs this one fetches ROWS / SHARED rows of each box and sends them to every CTA of the cluster.
-template <u32 OFFSET, u32 BOXES, u32 ROWS, u32 ELEMENTS, u32 ELEMENT_BYTES, u32 SHARED = 1, class From = Whole>
+// Boxes lie PITCH rows apart.
+template <u32 OFFSET, u32 BOXES, u32 ROWS, u32 ELEMENTS, u32 ELEMENT_BYTES, u32 SHARED = 1, class From = Whole,
+          u32 PITCH = ROWS>
 struct Boxes {
-  static constexpr u32 BOX_BYTES = ROWS * ELEMENTS * ELEMENT_BYTES;
+  static constexpr u32 BOX_BYTES = PITCH * ELEMENTS * ELEMENT_BYTES;
   static constexpr u32 SLOT_BYTES = (BOXES * BOX_BYTES + 127) / 128 * 128;
 
   DEVICE static u32 address(u32 slot) { return ptx::smem_base() + OFFSET + slot * SLOT_BYTES; }

@@ -68,6 +68,15 @@ DEVICE void tma_load_4d(u32 to, const TensorMap& map, u32 c0, u32 c1, u32 c2, u3
       : "memory");
 }
 
+// The same with a policy of L2 for what is read, PTX 8.0, sm_90
+DEVICE void tma_load_4d(u32 to, const TensorMap& map, u32 c0, u32 c1, u32 c2, u32 c3, u32 bar, u64 policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(to),
+      "l"(reinterpret_cast<u64>(&map)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(bar), "l"(policy)
+      : "memory");
+}
+
 // The same for a CTA that is in no cluster, PTX 8.6, sm_90.
 DEVICE void tma_load_4d_own(u32 to, const TensorMap& map, u32 c0, u32 c1, u32 c2, u32 c3, u32 bar) {
   asm volatile(
