@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from os import cpu_count
 from typing import Any
 
 import torch
@@ -18,10 +16,10 @@ from gemmgen.ops.kernels import kernel_of
 from gemmgen.ops.spec_op import SpecOp
 from gemmgen.ops.warm_arguments import OPERATORS, call_arguments, fused_arguments
 from gemmgen.runtime.architectures import Architecture, ArchitectureLike, resolve
-from gemmgen.runtime.compiler import cached_cubin
 from gemmgen.runtime.errors import DeviceError
 from gemmgen.runtime.gpu_target import GpuTarget
 from gemmgen.runtime.kernel_text import KernelText
+from gemmgen.runtime.parallel import compile_texts
 from gemmgen.runtime.preparation import Preparation, preparing
 from gemmgen.runtime.targets import gpu
 
@@ -111,17 +109,9 @@ def _compile(
     progress: Progress | None,
     workers: int | None,
 ) -> None:
-    """NVRTC lets go of the interpreter's lock, so threads compile side by side; loading is quick and happens here."""
-    with ThreadPoolExecutor(workers or cpu_count() or 1) as pool:
-        waiting = {pool.submit(cached_cubin, text.source, architecture, text.file_name): text for text in texts}
-        try:
-            for done, future in enumerate(as_completed(waiting), 1):
-                future.result()
-                text = waiting[future]
-                if target is not None:
-                    target.load(text)
-                if progress is not None:
-                    progress(done, len(texts), text.entry)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    """Side by side; loading is quick and happens here."""
+    for done, text in enumerate(compile_texts(texts, architecture, workers), 1):
+        if target is not None:
+            target.load(text)
+        if progress is not None:
+            progress(done, len(texts), text.entry)

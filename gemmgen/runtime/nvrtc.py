@@ -6,6 +6,7 @@ its version before it hands out PTX. Importing this module loads nothing; the fi
 
 from __future__ import annotations
 
+import ctypes
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -94,7 +95,7 @@ def _load() -> Any:
     from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
 
     try:
-        load_nvidia_dynamic_lib("nvrtc")
+        _keep_builtins_open(load_nvidia_dynamic_lib("nvrtc").abs_path)
         from cuda.bindings import nvrtc
     except (DynamicLibNotFoundError, OSError, ImportError) as error:
         raise NvrtcNotFound(
@@ -103,6 +104,12 @@ def _load() -> Any:
             f"Fix: pip install nvidia-cuda-nvrtc. The loader said: {error}"
         ) from error
     return nvrtc
+
+
+def _keep_builtins_open(nvrtc: str | None) -> None:
+    """Open the library that lies beside NVRTC: each compilation opens it anew, and of two at once one may not find it."""
+    for path in Path(nvrtc).parent.glob("libnvrtc-builtins.so*") if nvrtc else ():
+        ctypes.CDLL(str(path))
 
 
 def _call(function: Callable[..., tuple[Any, ...]], *arguments: object) -> Any:
