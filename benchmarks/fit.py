@@ -27,7 +27,7 @@ FACTORS = (0.6, 0.8, 0.9, 0.96, 1.04, 1.1, 1.25, 1.6)
 """Steps that a constant may take, in turn."""
 NEAR = 1.5
 """Candidates within this of the best count for how far times are off."""
-WEIGHT = 0.1
+WEIGHT = 0.05
 """Of that, against time that picks lose."""
 Row = dict[str, Any]
 Place = tuple[str, Any]
@@ -63,25 +63,21 @@ def candidates(row: Row) -> list[tuple[Candidate, float]]:
     return [(each, row["us"][each.spec.name]) for each in found if each.spec.name in row["us"]]
 
 
-def lost(rows: list[Row]) -> list[float]:
-    """The log of the pick's time over the best one's, of each problem."""
-    found = []
-    for row in rows:
-        known = candidates(row)
-        picked = min(known, key=lambda each: each[0].cost.key)[1]
-        found.append(math.log(picked / min(us for _, us in known)))
-    return found
+def lost(known: list[tuple[Candidate, float]]) -> float:
+    """The log of the pick's time over the best one's."""
+    picked = min(known, key=lambda each: each[0].cost.key)[1]
+    return math.log(picked / min(us for _, us in known))
 
 
 def loss(rows: list[Row]) -> float:
-    off: list[float] = []
+    every, off = [], []
     for row in rows:
         known = candidates(row)
         best = min(us for _, us in known)
+        every.append(lost(known))
         off += [math.log(choice.microseconds(each.cost.total) / us) for each, us in known if us <= NEAR * best]
-    every = lost(rows)
     spread = math.sqrt(sum(each * each for each in off) / len(off))
-    return sum(every) / len(every) + 0.1 * max(every) + WEIGHT * spread
+    return sum(every) / len(every) + 0.02 * max(every) + WEIGHT * spread
 
 
 def search(rows: list[Row], rounds: int) -> float:
@@ -103,7 +99,7 @@ def search(rows: list[Row], rounds: int) -> float:
 
 
 def say(rows: list[Row], when: str) -> None:
-    every = lost(rows)
+    every = [lost(candidates(row)) for row in rows]
     mean, worst = math.exp(sum(every) / len(every)), math.exp(max(every))
     print(f"{when}: picks take {mean:.3f} of the best's time, {worst:.3f} at worst; loss {loss(rows):.4f}")
 
@@ -111,7 +107,7 @@ def say(rows: list[Row], when: str) -> None:
 def read(path: Path) -> list[Row]:
     """Rows of ``gemmgen tune --times``, or of benchmarks/selection.py."""
     text = path.read_text()
-    return json.loads(text)["rows"] if text.startswith("{\n") else [json.loads(line) for line in text.splitlines()]
+    return json.loads(text)["rows"] if path.suffix == ".json" else [json.loads(line) for line in text.splitlines()]
 
 
 def main() -> None:

@@ -29,10 +29,8 @@ def geomean(values: Iterable[float]) -> float:
 
 def environment(result: dict[str, Any]) -> str:
     env = result["environment"]
-    return (
-        f"{env['card']} ({env['sms']} SMs), driver for CUDA {env['cuda_driver']}, NVRTC {env['nvrtc']}, "
-        f"torch {env['torch']}, {env['date']}"
-    )
+    driver = f"driver for CUDA {env['cuda_driver']}, " if "cuda_driver" in env else ""
+    return f"{env['card']} ({env['sms']} SMs), {driver}NVRTC {env['nvrtc']}, torch {env['torch']}, {env['date']}"
 
 
 def peers() -> dict[tuple[str, int, int, int], float]:
@@ -132,6 +130,11 @@ def table(kind: str, rows: list[Row], peer: dict[tuple[str, int, int, int], floa
     return [*lines, ""]
 
 
+SETS = {"listed": "those of benchmarks/shapes_tuned.txt", "random": "drawn at random, fitted to by nobody"}
+MISSED = 1.05
+"""Picks that take longer than this times the best are listed one by one."""
+
+
 def choice() -> list[str]:
     """How near picks are to the best candidate, once there is a measurement of all."""
     if not (RESULTS / "selection_h100.json").is_file():
@@ -142,27 +145,34 @@ def choice() -> list[str]:
         "## Choice of kernels",
         "",
         f"Measured on {environment(result)}, by `benchmarks/selection.py`:",
-        "problems drawn at random from a fixed seed, m log-uniform from 1 to 16384, n and k multiples of 64 up to",
-        "32768, bounded in size. Every candidate was checked and timed (w); the rule was fitted to other problems.",
-        "Ratios are the pick's time over the best candidate's; entries of tuned files count for nothing here.",
+        "every candidate of every problem was checked and timed (w), and the ratio is the time of the rule's pick over",
+        "the best candidate's. Entries of tuned files count for nothing here. Problems drawn at random have m",
+        "log-uniform from 1 to 16384, n and k multiples of 64 up to 32768, and are bounded in size.",
         "",
-        "| operator | problems | candidates | geometric mean | worst |",
-        "|---|--:|--:|--:|--:|",
+        "| problems | operator | number | candidates | geometric mean | worst |",
+        "|---|---|--:|--:|--:|--:|",
     ]
-    for operator in dict.fromkeys(row["op"] for row in rows):
-        some = [row for row in rows if row["op"] == operator]
+    for group, operator in dict.fromkeys((row["set"], row["op"]) for row in rows):
+        some = [row for row in rows if (row["set"], row["op"]) == (group, operator)]
         lines.append(
-            f"| `{operator}` | {len(some)} | {max(len(row['us']) for row in some)} | "
+            f"| {SETS[group]} | `{operator}` | {len(some)} | {max(len(row['us']) for row in some)} | "
             f"{geomean(row['ratio'] for row in some):.3f} | {max(row['ratio'] for row in some):.3f} |"
         )
-    lines += ["", "| operator | m | n | k | picked | us | best | us | ratio |", "|---|--:|--:|--:|---|--:|---|--:|--:|"]
-    for row in rows:
-        picked, best = (row[name].partition("_bf16_")[2] for name in ("picked", "best"))
-        us = row["us"][row["picked"]], row["us"][row["best"]]
-        lines.append(
-            f"| `{row['op']}` | {row['m']} | {row['n']} | {row['k']} | {picked} | {us[0]:.1f} | {best} | {us[1]:.1f} | "
-            f"{row['ratio']:.3f} |"
-        )
+    lines += [
+        "",
+        f"Picks that take more than {MISSED} of the best:",
+        "",
+        "| operator | m | n | k | picked | us | best | us | ratio |",
+        "|---|--:|--:|--:|---|--:|---|--:|--:|",
+    ]
+    for row in sorted(rows, key=lambda row: -row["ratio"]):
+        if row["ratio"] > MISSED:
+            picked, best = (row[name].partition("nt_bf16_")[2] for name in ("picked", "best"))
+            us = row["us"][row["picked"]], row["us"][row["best"]]
+            lines.append(
+                f"| `{row['op']}` | {row['m']} | {row['n']} | {row['k']} | {picked} | {us[0]:.1f} | {best} | "
+                f"{us[1]:.1f} | {row['ratio']:.3f} |"
+            )
     return [*lines, ""]
 
 

@@ -1,11 +1,13 @@
 """How near the rule's pick is to the best candidate, on problems drawn at random that nobody fitted it to.
 
     python benchmarks/selection.py --json benchmarks/results/selection_h100.json
+    python benchmarks/selection.py --json benchmarks/results/selection_h100.json --listed times.jsonl
     python benchmarks/selection.py --json benchmarks/results/selection_h100.json --judge
 
 Every candidate is checked against a float64 reference and timed (``gemmgen.commands.measuring``, as ``gemmgen tune``
-does); entries of tuned files count for nothing here. ``--judge`` times nothing: it asks the rule as it is now about
-the times that the file has, which is what a refitted rule is to be judged by.
+does); entries of tuned files count for nothing here. ``--listed`` takes the times that ``gemmgen tune --times`` wrote
+instead, of problems that somebody listed, beside those drawn at random. ``--judge`` times nothing: it asks the rule as
+it is now about the times that the file has, which is what a refitted rule is to be judged by.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from environment import write
+from environment import environment
 
 from gemmgen.commands.measuring import measure
 from gemmgen.commands.targets import Sizes
@@ -29,7 +31,7 @@ from gemmgen.runtime.parallel import compile_texts
 from gemmgen.runtime.targets import gpu
 from gemmgen.runtime.timing import Flush
 
-SEED, PROBLEMS = 20261128, 40
+SEED, PROBLEMS = 20261129, 40
 MOST_ROWS, MOST_COLUMNS, GRAIN = 16384, 32768, 64
 MOST_PRODUCTS, MOST_ELEMENTS = 2**38, 2**29
 """Bounds on m * n * k and on the elements of each matrix: under a millisecond, and a few GiB in float64."""
@@ -63,18 +65,24 @@ def measured(problems: list[tuple[str, Sizes]], sms: int) -> list[dict[str, Any]
         for each in found:
             if not each.right:
                 print(f"WRONG {each.spec.name} {sizes}: {each.error:.2e}", flush=True)
-        row = {"op": operator, "m": sizes.m, "n": sizes.n, "k": sizes.k}
+        row = {"set": "random", "op": operator, "m": sizes.m, "n": sizes.n, "k": sizes.k}
         rows.append({**row, "us": {each.spec.name: round(each.us, 2) for each in found if each.right}})
         print(line(judged(rows[-1], sms)), flush=True)
     return rows
 
 
 def judged(row: dict[str, Any], sms: int) -> dict[str, Any]:
-    """The row with the rule's pick, the best, and the time of the one over the other."""
-    found = rule(row["op"], Sizes(row["m"], row["n"], row["k"]), sms)
+    """The row with the rule's pick among what was timed, the best, and the time of the one over the other."""
+    every = rule(row["op"], Sizes(row["m"], row["n"], row["k"]), sms).candidates
+    found = Selection.of(tuple(each for each in every if each.spec.name in row["us"]))
     picked, best = found.picked.spec.name, min(row["us"], key=lambda name: row["us"][name])
     ratio = row["us"][picked] / row["us"][best]
-    return {**{key: row[key] for key in ("op", "m", "n", "k", "us")}, "picked": picked, "best": best, "ratio": ratio}
+    return {
+        **{key: row[key] for key in ("set", "op", "m", "n", "k", "us")},
+        "picked": picked,
+        "best": best,
+        "ratio": ratio,
+    }
 
 
 def line(row: dict[str, Any]) -> str:
@@ -85,31 +93,36 @@ def line(row: dict[str, Any]) -> str:
     )
 
 
+def listed(path: Path) -> list[dict[str, Any]]:
+    """Rows of what ``gemmgen tune --times`` wrote."""
+    return [{"set": "listed", **json.loads(line)} for line in path.read_text().splitlines()]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", required=True)
+    parser.add_argument("--json", required=True, type=Path)
     parser.add_argument("--judge", action="store_true")
+    parser.add_argument("--listed", type=Path)
     parser.add_argument("--problems", type=int, default=PROBLEMS)
-    arguments = parser.parse_args()
-    if arguments.judge:
-        contents = json.loads(Path(arguments.json).read_text())
-        sms = int(contents["environment"]["sms"])
-        contents["rows"] = [judged(row, sms) for row in contents["rows"]]
-        Path(arguments.json).write_text(json.dumps(contents, indent=1) + "\n")
-        rows = contents["rows"]
-        for row in rows:
-            print(line(row))
+    given = parser.parse_args()
+    kept = json.loads(given.json.read_text()) if given.json.exists() else {"rows": []}
+    if given.judge or given.listed:
+        sms = int(kept["environment"]["sms"])
+        new = listed(given.listed) if given.listed else kept["rows"]
     else:
         sms = torch.cuda.get_device_properties(0).multi_processor_count
-        problems = [(operator, sizes) for operator in OPERATORS for sizes in held_back(arguments.problems)]
-        rows = [judged(row, sms) for row in measured(problems, sms)]
-        write(arguments.json, rows, seed=SEED, what="every candidate, medians in us, L2 flushed by a 256 MiB write")
-    for operator in OPERATORS:
-        ratios = [row["ratio"] for row in rows if row["op"] == operator]
+        new = measured([(operator, sizes) for operator in OPERATORS for sizes in held_back(given.problems)], sms)
+        kept = {"environment": environment(), **kept}
+    others = [row for row in kept["rows"] if row["set"] not in {row["set"] for row in new}]
+    rows = [judged(row, sms) for row in (*others, *new)]
+    what = "every candidate, medians in us, L2 flushed by a 256 MiB write"
+    contents = {"environment": kept["environment"], "what": what, "seed": SEED, "rows": rows}
+    lines = ",\n".join(json.dumps(row) for row in contents.pop("rows"))
+    given.json.write_text(f'{json.dumps(contents)[:-1]}, "rows": [\n{lines}\n]}}\n')
+    for group in dict.fromkeys((row["set"], row["op"]) for row in rows):
+        ratios = [row["ratio"] for row in rows if (row["set"], row["op"]) == group]
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        print(
-            f"{operator}: the pick takes {mean:.3f} of the best candidate's time, geomean; {max(ratios):.3f} at worst"
-        )
+        print(f"{' '.join(group)}: the pick takes {mean:.3f} of the best's time, geomean; {max(ratios):.3f} at worst")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ waves, and never go below the time device memory needs. The cheapest shape wins;
 ``cost`` keeps these as named terms that add up, which is what ``gemmgen explain`` prints.
 A CTA that has one tile, or a share of its K blocks, has a turn, a tail and memory of its own; sums that are pushed come
 on top, and large clusters leave some SMs out.
-The constants were fitted to an H100's times for 42 problems (docs/performance.md) and are in cycles and bytes.
+Lines of a tile past the end of the matrix cost more than those inside, so tiles that just miss are no bargain.
+The constants were fitted to an H100's times and are in cycles and bytes; docs/performance.md has how near picks are.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ TURN = {False: 180, True: 255}
 """Cycles of the shortest turn of the ring."""
 L2_BYTES = 70
 """Bytes a cycle from L2 into one SM."""
+PAST_LINE = 5
+"""Cycles of a row or column of a tile that lies past the end of the matrix: TMA is slow at filling in zeros."""
 DEVICE_BYTES = 1690
 """Bytes a cycle from device memory, all SMs together."""
 EPILOGUE = 600
@@ -35,6 +38,8 @@ HALF_RING = 1.6
 """How much slower copies come through the half ring of a CTA made to share its SM."""
 SOLE_START = 1000
 """Cycles that a CTA made to fill its SM needs more to start."""
+CUT_PART = 1.3
+"""How much longer a part of a tile takes in a ring of fewer, larger slots than in one made for it."""
 OVERLAP = 0.1
 """Share of the smaller of compute and memory time that is not hidden by the larger."""
 FEW_BETWEEN = 60
@@ -71,9 +76,9 @@ def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -
     ctas = shape.cluster[0] * shape.cluster[1]
     units = -(-m // (shape.m * shape.cluster[0])) * -(-n // (shape.n * shape.cluster[1]))
     at_once = max(1, sms * shape.ctas_per_sm // ctas)
-    name, block = _block(shape, units * ctas, sms, promoted)
+    name, block = _block(shape, m, n, units * ctas, sms, promoted)
     tile = {name: -(-k_bytes // 128) * block, "epilogue": _epilogue(shape)}
-    compute = in_waves(tile, units / at_once, _waves(shape, units, at_once, k_bytes, sms, promoted))
+    compute = in_waves(tile, units / at_once, _waves(shape, m, n, units, at_once, k_bytes, sms, promoted))
     start = {"start": SOLE_START if shape.ctas_per_sm == 1 else 0}
     memory = ((m + n) * k_bytes + 2 * m * n) / DEVICE_BYTES
     return Cost(beside_memory({**compute, **start}, memory, OVERLAP))
@@ -83,23 +88,31 @@ def _epilogue(shape: Shape) -> float:
     return (0 if shape.overlap else EPILOGUE) + shape.m * shape.n / 16
 
 
-def _waves(shape: Shape, units: int, at_once: int, k_bytes: int, sms: int, promoted: bool) -> float:
+def _waves(shape: Shape, m: int, n: int, units: int, at_once: int, k_bytes: int, sms: int, promoted: bool) -> float:
     """Waves of tiles; those that are cut count for what a part takes of a tile's time."""
     if not isinstance(shape.schedule, CutRemainder):
         return -(-units // at_once)
     whole, cut = shape.schedule.waves(units, at_once)
     part = replace(shape, n=shape.n // shape.cut, cut=1)
-    times = [-(-k_bytes // 128) * _block(each, units, sms, promoted)[1] + _epilogue(each) for each in (part, shape)]
-    return whole + cut * times[0] / times[1]
+    blocks = (_block(each, m, n, units, sms, promoted)[1] for each in (part, shape))
+    times = [-(-k_bytes // 128) * block + _epilogue(each) for block, each in zip(blocks, (part, shape), strict=True)]
+    return whole + cut * CUT_PART * times[0] / times[1]
 
 
-def _block(shape: Shape, tiles: int, sms: int, promoted: bool) -> tuple[str, float]:
+def _copies(shape: Shape, m: int, n: int, tiles: int, sms: int) -> float:
+    """Cycles of the rows and columns of a tile: of the last one where all are in one wave, else of the mean one."""
+    sizes = ((shape.m, m), (shape.n, n))
+    past = sum(-extent % size / (1 if tiles <= sms else -(-extent // size)) for size, extent in sizes)
+    return (shape.m + shape.n - past) * 128 / L2_BYTES + past * PAST_LINE
+
+
+def _block(shape: Shape, m: int, n: int, tiles: int, sms: int, promoted: bool) -> tuple[str, float]:
     """What bounds a K block of 128 bytes, and its cycles, in a problem of so many tiles."""
     crowding = 1.0 if tiles * 4 >= 3 * sms else 0.8
     shared = shape.ctas_per_sm > 1
     bounds = {
         "products": shape.m * shape.n / PRODUCT_ROWS + BETWEEN_PRODUCTS[promoted],
-        "copies": (shape.m + shape.n) * 128 / L2_BYTES * crowding * (HALF_RING if shared else 1),
+        "copies": _copies(shape, m, n, tiles, sms) * crowding * (HALF_RING if shared else 1),
         "ring turn": TURN[promoted],
     }
     name = max(bounds, key=lambda each: bounds[each])
@@ -114,7 +127,7 @@ def _few_rows(shape: Shape, splits: int, m: int, n: int, k_bytes: int, sms: int,
     beside = min(shape.ctas_per_sm, -(-tiles * splits // sms))
     bounds = {
         "products": max(shape.m, 64) * shape.n / PRODUCT_ROWS + FEW_BETWEEN,
-        "copies": (shape.m + shape.n) * 128 / L2_BYTES * beside,
+        "copies": _copies(shape, m, n, tiles * splits, sms) * beside,
         "ring turn": FEW_TURN[promoted],
     }
     name = max(bounds, key=lambda each: bounds[each])

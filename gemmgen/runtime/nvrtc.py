@@ -107,7 +107,7 @@ def _load() -> Any:
 
 
 def _keep_builtins_open(nvrtc: str | None) -> None:
-    """Open the library that lies beside NVRTC: each compilation opens it anew, and of two at once one may not find it."""
+    """Open the library beside NVRTC: each compilation opens it anew, and of two at once one may not find it."""
     for path in Path(nvrtc).parent.glob("libnvrtc-builtins.so*") if nvrtc else ():
         ctypes.CDLL(str(path))
 

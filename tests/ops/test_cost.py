@@ -63,7 +63,7 @@ def test_tiles_that_fill_no_wave_count_for_their_parts() -> None:
     part = 56 * (256 + 200) + 600 + 512
     cost = choice.cost(Shape(128, 192, cut=3), 8192, 2112, 7168, 132, promoted=True)
     memory = ((8192 + 2112) * 7168 + 2 * 8192 * 2112) / 1690
-    assert cost.total == pytest.approx(5 * whole + part + 1000 + 0.1 * memory)
+    assert cost.total == pytest.approx(5 * whole + 1.3 * part + 1000 + 0.1 * memory)
     assert Shape(128, 192, cut=3).schedule.waves(704, 132) == (5, 1)
 
 
@@ -77,6 +77,16 @@ def test_tiles_stay_whole_where_parts_would_take_as_long() -> None:
         (2, 0),
     ]
     assert CutRemainder(parts=4).waves(66, 132) == (0, 2) and CutRemainder(parts=4).waves(67, 132) == (1, 0)
+
+
+def test_lines_past_the_end_cost_more_than_those_inside() -> None:
+    """1051 rows in one wave: 229 of the last 256 rows lie past the end, or 101 of the last 128."""
+    wide, tall = Shape(128, 256), Shape(256, 128)
+    even = [choice.cost(shape, 1024, 4096, 8192, 132, False).total for shape in (wide, tall)]
+    assert even[0] == pytest.approx(even[1])
+    last = choice.cost(tall, 1051, 3072, 8192, 132, False)
+    assert last.terms["copies"] == pytest.approx(120 / 132 * 64 * ((256 + 128 - 229) * 128 / 70 + 229 * 5))
+    assert choice.cost(wide, 1051, 3072, 8192, 132, False).total < 0.9 * last.total
 
 
 def test_the_larger_of_two_sides_counts_whole() -> None:
