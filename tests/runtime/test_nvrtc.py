@@ -170,3 +170,13 @@ except NvrtcNotFound as error:
         assert done.returncode == 0, done.stderr
         return
     assert "pip install nvidia-cuda-nvrtc" in done.stdout and "CUDA_HOME" in done.stdout, done.stderr
+
+
+def test_builtins_are_open_before_threads_compile() -> None:
+    """Without, every other process whose first two compilations ran side by side could not find them."""
+    code = (
+        "from pathlib import Path; from gemmgen.runtime import nvrtc; nvrtc.nvrtc_version(); "
+        "print('libnvrtc-builtins' in Path('/proc/self/maps').read_text())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
