@@ -3,7 +3,7 @@ Descriptors are tcgen05_descriptors.py's, order and timing the pipe's; here is w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from .tcgen05_descriptors import (
 )
 from .tcgen05_operands import SCALE_ID_SHIFT, Kind, Operands, Part, scaled_product, share_of
 from .tcgen05_pipe import describe, issue, members, next_serial_of, tensor_of
-from .types import Array, Instr, Mask, Mem, Not, Reg, Vec
+from .types import Array, Imm, Instr, Mask, Mem, Not, Reg, Vec
 
 if TYPE_CHECKING:
     from .warp import Warp
@@ -46,8 +46,12 @@ def mma(instr: Instr) -> Bind:
     kind = _read_kind(instr)
     fixed = 6 if kind.scales else 4
     disable = instr.operands[fixed].items if isinstance(instr.operands[fixed], Vec) else ()
-    if len(instr.operands) != fixed + 1 + bool(disable) or len(disable) not in (0, 4 * kind.group):
-        raise UnknownInstruction(f"{instr.opcode!r}: {len(instr.operands)} operands; scale-input-d is not modelled")
+    last = fixed + bool(disable)
+    if len(instr.operands) <= last or len(disable) not in (0, 4 * kind.group):
+        raise UnknownInstruction(
+            f"{instr.opcode!r}: {len(instr.operands)} operands, {len(disable)} words of lane masks"
+        )
+    d_factor = _scale_input_d(instr, kind, instr.operands[last + 1 :])
 
     def bind(warp: Warp, mask: Mask | None) -> Call:
         disabled = [warp.src(item, "u32") for item in disable]
@@ -55,7 +59,7 @@ def mma(instr: Instr) -> Bind:
         a = address_call(warp, instr.operands[1]) if kind.a_in_tmem else _row(warp, instr.operands[1], "u64")
         b, idesc = _row(warp, instr.operands[2], "u64"), _row(warp, instr.operands[3], "u32")
         scales = [address_call(warp, op) for op in instr.operands[4:fixed]]
-        accumulate = _predicate(warp, instr.operands[fixed + bool(disable)])
+        accumulate = _predicate(warp, instr.operands[last])
 
         def call() -> None:
             warp.effects += 1
@@ -64,12 +68,26 @@ def mma(instr: Instr) -> Bind:
                     raise Fault("tcgen05.mma: disable-output-lane names lanes; only a mask of zeros is modelled")
                 a_scale, b_scale = (int(scale()[lane]) for scale in scales) if scales else (0, 0)
                 values = [int(row()[lane]) for row in (d, a, b, idesc)]
-                operands = Operands(values[0], values[1], values[2], values[3], a_scale, b_scale, accumulate(lane))
+                operands = Operands(
+                    values[0], values[1], values[2], values[3], a_scale, b_scale, accumulate(lane), d_factor
+                )
                 _issue(warp, instr, lane, kind, operands)
 
         return call
 
     return bind
+
+
+def _scale_input_d(instr: Instr, kind: Kind, operands: Sequence[Any]) -> float:
+    """What D is multiplied by before the product is added: 1, or 2 to minus the immediate."""
+    if not operands:
+        return 1.0
+    value = operands[0].value if len(operands) == 1 and isinstance(operands[0], Imm) else -1
+    if kind.kind not in ("f16", "tf32") or value not in range(16):
+        raise UnknownInstruction(
+            f"{instr.opcode!r}: scale-input-d is {operands}; kinds f16 and tf32 have one of 0 to 15"
+        )
+    return float(2.0**-value)
 
 
 def _row(warp: Warp, operand: Any, dtype: str) -> Callable[[], Array]:

@@ -47,6 +47,7 @@ class Operands:
     a_scale: int
     b_scale: int
     accumulate: bool
+    d_factor: float  # of what D holds
 
 
 @dataclass(frozen=True)
@@ -182,12 +183,12 @@ class Part:
         place = self.memory.data[:, self.d_column : self.d_column + columns]
         if self.found.d == "f16":
             if self.op.accumulate:
-                product = product + decode((place[lanes] & 0xFFFF).astype(np.uint16), "f16")
+                product = product + decode((place[lanes] & 0xFFFF).astype(np.uint16), "f16") * self.op.d_factor
             place[lanes] = encode_f16(product.astype(np.float32)).astype(np.uint32) | np.uint32(0xFFFF0000)
             return
         result = product.astype(np.float32, copy=False)
         if self.op.accumulate:
-            result = result + place.view(np.float32)[lanes]
+            result = result + place.view(np.float32)[lanes] * np.float32(self.op.d_factor)
         place.view(np.float32)[lanes] = result
 
 

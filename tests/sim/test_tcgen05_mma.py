@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
 import pytest
+import tcgen05_kernels
 from tcgen05_kernels import Mma, k_major, k_major_descriptors, mma_source, run_cuda, run_mma, scale_image
 
 from gemmgen import sim
@@ -111,6 +113,29 @@ def test_f16_accumulator_lies_in_the_low_half() -> None:
     mma = dense("tcgen05.mma.cta_group::1.kind::f16", a.view(np.uint8), b.view(np.uint8), 0, 128, 16)
     found = run_mma(mma).astype(np.uint16).view(np.float16)
     np.testing.assert_array_equal(found.astype(float), a.astype(float) @ b.T.astype(float))
+
+
+def with_scale_input_d(operand: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Array, Array]:
+    """Two products of 16 k, D being scaled before the second, and what each adds."""
+    plain = tcgen05_kernels.compiled
+    scaled = rf"\1, p, {operand};"
+    monkeypatch.setattr(
+        tcgen05_kernels, "compiled", lambda text: re.sub(r"(tcgen05\.mma[^;]*), p;", scaled, plain(text))
+    )
+    rng = np.random.default_rng(6)
+    a, b = rng.integers(-4, 5, (128, 32)).astype(float), rng.integers(-4, 5, (16, 32)).astype(float)
+    mma = dense("tcgen05.mma.cta_group::1.kind::f16", bf16(a), bf16(b), 0x490, 128, 16, 64)
+    return run_mma(mma).view(np.float32), np.stack([a[:, k : k + 16] @ b[:, k : k + 16].T for k in (0, 16)])
+
+
+def test_scale_input_d_divides_what_d_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, (first, second) = with_scale_input_d("3", monkeypatch)
+    np.testing.assert_array_equal(found, first / 8 + second)
+
+
+def test_scale_input_d_is_at_most_15(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(sim.UnknownInstruction, match="have one of 0 to 15"):
+        with_scale_input_d("16", monkeypatch)
 
 
 def test_negated_operands() -> None:
