@@ -75,3 +75,25 @@ def test_unknown_names_are_refused() -> None:
         spec_for("fp8_gemm", 1, 8, 128, 132)
     with pytest.raises(UnsupportedArchitecture, match="bf16_gemm_nt: there is no kernel for sm75; it runs on sm90 and"):
         spec_for("bf16_gemm_nt", 1, 8, 128, 132, arch="sm75")
+
+
+@pytest.mark.parametrize("operator", ["fp8_gemm_nt", "bf16_gemm_nt"])
+def test_a_product_of_few_rows_that_is_launched_early_reads_weights_ahead(operator: str) -> None:
+    for m, n, k in ((1, 7168, 2048), (64, 4096, 7168), (128, 24576, 1536)):
+        early = spec_for(operator, m, n, k, 132, programmatic_launch=True)
+        assert early.programmatic_launch and early.schedule.kind == "cluster_split_k"
+        assert early.ahead == (("b", "sfb") if operator == "fp8_gemm_nt" else ("b",))
+    large = spec_for(operator, 4096, 7168, 2048, 132, programmatic_launch=True)
+    assert large.programmatic_launch and not large.ahead
+    assert not spec_for(operator, 64, 4096, 7168, 132).programmatic_launch
+
+
+def test_only_hopper_launches_early() -> None:
+    with pytest.raises(UnsupportedArchitecture, match="programmatic_launch: fp8_gemm_nt starts early on sm90 alone"):
+        spec_for("fp8_gemm_nt", 64, 4096, 7168, 132, arch="sm100", programmatic_launch=True)
+
+
+@pytest.mark.parametrize("m", [1, 16])
+def test_a_few_rows_take_a_tile_that_copies_no_more(m: int) -> None:
+    spec = spec_for("fp8_gemm_nt", m, 576, 7168, 132)
+    assert spec.tile.m == 16 and spec.schedule.kind == "cluster_split_k"
