@@ -95,7 +95,7 @@ def test_check_shows_what_the_simulator_warns_of(gemmgen: Command, monkeypatch: 
 
 
 def test_check_finds_a_wait_that_is_missing(gemmgen: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    wait = "ptx::mbarrier_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);"
+    wait = "if (!ready) ptx::mbarrier_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);"
     with planted(monkeypatch, wait, ""):
         done = gemmgen("check", NAME)
     assert done.status == 1
