@@ -34,7 +34,6 @@ from gemmgen.catalog.shapes import (
     DIRECT_SHAPES,
     FP8_GENERAL_SHAPES,
     FP8_SHAPES,
-    FP8_SUM_SHAPES,
 )
 from gemmgen.catalog.shapes_sm120 import WIDE_WARPS_SM120
 from gemmgen.catalog.shipped_sm100 import (
@@ -66,9 +65,8 @@ def fp8_shapes(d: DType, residual: bool, sfa_major: str, sfb_columns: int, direc
     """The tiles ``fp8_gemm_nt`` ships with for these choices."""
     if direct_store:
         return DIRECT_SHAPES
-    if (d, residual, sfa_major, sfb_columns) == (DType.BF16, False, "m", 128):
-        return FP8_SHAPES
-    return FP8_SUM_SHAPES if (d, residual) == (DType.F32, True) else FP8_GENERAL_SHAPES
+    common = (d, residual, sfa_major, sfb_columns) == (DType.BF16, False, "m", 128)
+    return FP8_SHAPES if common else FP8_GENERAL_SHAPES
 
 
 def bf16_shapes(layout: str, d: DType, residual: bool, direct_store: bool) -> tuple[Shape, ...]:

@@ -70,9 +70,6 @@ BF16_SHAPES = (
 FP8_GENERAL_SHAPES = (Shape(64, 32, groups=1), Shape(64, 128, groups=1), Shape(128, 128))
 """For every other combination of output type, C and scale layout."""
 
-FP8_SUM_SHAPES = (*FP8_GENERAL_SHAPES, Shape(128, 256, width=128, unroll=1))
-"""For sums in fp32 with C, the form of weight gradients: their outputs are large."""
-
 BF16_GENERAL_SHAPES = (*FP8_GENERAL_SHAPES, Shape(128, 256, unroll=1))
 """For every other combination of operand layout, output type and C."""
 
