@@ -224,6 +224,7 @@ def chains() -> list[str]:
         f"Measured on {environment(result)}, by `benchmarks/chains.py`: 64",
         "launches over rotating weights, microseconds a launch. Early: with a programmatic launch, weights read before",
         "the kernel ahead has ended. DeepGEMM's chains were measured earlier on the same kind of card, without.",
+        "BF16 at m = 128 is shown where the kernel is still the one that was timed.",
         "",
         "| | m | n | k | cuBLAS us | us | early us | early / cuBLAS | early / DeepGEMM |",
         "|:--|--:|--:|--:|--:|--:|--:|--:|--:|",
@@ -265,6 +266,7 @@ def fused() -> list[str]:
         "special functions for two elements, of which an SM does 16 a cycle; gelu with erf two for one, among 16",
         "instructions.",
         "",
+        *([result["note"], ""] if "note" in result else []),
         f"| m | n | k | bf16 us | {' | '.join(sides.values())} | compiled, called | compiled, replayed |",
         "|--:|--:|--:|--:|" + "--:|" * (len(sides) + 2),
     ]
@@ -339,7 +341,9 @@ def host() -> list[str]:
 def text() -> str:
     head = ["# Measured", "", "Written by `benchmarks/report.py` from `benchmarks/results/`.", ""]
     return (
-        "\n".join([*head, *dense(), *choice(), *fused(), *prenorm(), *reductions(), *host(), *accuracy()]).rstrip()
+        "\n".join(
+            [*head, *dense(), *chains(), *choice(), *fused(), *prenorm(), *reductions(), *host(), *accuracy()]
+        ).rstrip()
         + "\n"
     )
 

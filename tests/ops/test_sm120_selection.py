@@ -133,6 +133,7 @@ def test_every_launch_has_a_workspace_of_its_own_and_counters_at_zero() -> None:
         prepared = Prepared(
             launch=lambda params: None,  # type: ignore[arg-type]
             build=lambda addresses, scalars: seen.append(tuple(addresses)) or b"",  # type: ignore[func-returns-value]
+            names=("d",),
             outputs=((0, 4),),
             other_bytes=(),
             copied=(),
