@@ -85,7 +85,8 @@ def ragged_sizes(spec: AnySpec) -> list[Sizes]:
         return _ragged_layouts(spec)
     tile, step = spec.tile, k_step(spec)
     exact, past, short = (-(-k // step) * step for k in (tile.k, 2 * tile.k + 16, tile.k - 16))
-    n = max(8, 128 // spec.output.dtype.bits)  # TMA stores whole chunks of 16 bytes
+    chunk = 128 // spec.output.dtype.bits  # TMA stores whole chunks of 16 bytes
+    n = max(8, chunk) if tile.n > 8 else chunk
     n = (spec.output.heads.head if spec.output.heads else n) * (2 if spec.gate else 1)
     return [
         Sizes(1, n, exact),
