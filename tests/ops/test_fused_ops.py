@@ -124,7 +124,9 @@ def test_gate_of_the_plain_products(gate: str, arch: str) -> None:
     sums = a.double() @ b.double().T + bias.double()
     left, up = sums.chunk(2, 1) if gate == "halves" else sums.unflatten(1, (-1, 2, 8)).unbind(2)
     wanted = torch.nn.functional.gelu(left) * up
-    torch.testing.assert_close(d.double(), wanted.reshape(M, 80), rtol=2**-8, atol=1e-5)
+    # Far below 0, gelu is a small difference of large terms: fp32 leaves an error in proportion to the terms.
+    allowed = 2**-8 * wanted.abs() + 2**-20 * (left * up).abs() + 1e-5
+    assert ((d.double() - wanted.reshape(M, 80)).abs() <= allowed.reshape(M, 80)).all()
 
 
 def gated_epilogue() -> Epilogue:
