@@ -1,7 +1,8 @@
 """Makes ``tests/reference.py`` importable from every folder of tests, and random inputs repeatable.
 
-Each test draws from a generator seeded with its own name, so its numbers depend neither on the tests before it nor on how
-tests are spread over processes, and a failure comes back. ``GEMMGEN_TEST_SEED=7 make test`` draws others, also in property tests.
+Each test draws from a generator seeded with its own name, so its numbers depend neither on the tests before it nor on
+how tests are spread over processes, and a failure comes back. ``GEMMGEN_TEST_SEED=7 make test`` draws others, also in
+property tests.
 """
 
 from __future__ import annotations

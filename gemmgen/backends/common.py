@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from gemmgen.backends.limits import LIMITS
+from gemmgen.backends.placement import align
 from gemmgen.ir import (
     Arch,
     Broadcast,
     ClusterSplitK,
     DType,
+    Groups,
     KernelSpec,
     Node,
     Operand,
     Param,
     Quantise,
+    Reduce,
+    RowGroups,
     SplitK,
     StepPlan,
     StorePlan,
@@ -53,6 +58,7 @@ def digest(spec: Node) -> str:
 
 def check_cluster(spec: KernelSpec) -> None:
     """Refuse clusters of more CTAs than are lowered for the architecture, and what only one has."""
+    check_groups(spec)
     if isinstance(spec.schedule, ClusterSplitK) and spec.arch != Arch.SM90:
         raise ValueError(f"spec {spec.name!r} has schedule cluster_split_k, which is lowered for sm90 alone")
     if isinstance(spec.load.body, TmaLoad) and spec.load.body.evict_first and spec.arch != Arch.SM90:
@@ -62,6 +68,29 @@ def check_cluster(spec: KernelSpec) -> None:
         raise ValueError(
             f"cluster {spec.cluster.m}x{spec.cluster.n} has {spec.cluster.size} CTAs; at most {limit} here"
         )
+
+
+WORDS_A_CHUNK = 4
+"""Words in the 16 bytes at whose multiples the copy engine starts boxes."""
+BOX_LIMIT = 256
+"""Elements of a box along an axis."""
+GROUPED = {Arch.SM90: ("rows",)}
+"""Kinds of groups that are lowered for each architecture."""
+
+
+def check_groups(spec: KernelSpec) -> None:
+    """Refuse groups where they are not lowered, and what looks across their edges."""
+    if spec.groups is None:
+        return
+    where = f"spec {spec.name!r} has groups"
+    if spec.groups.kind not in GROUPED.get(spec.arch, ()):
+        raise ValueError(f"{where} of {spec.groups.kind}, which are not lowered for {spec.arch}")
+    if reduced := [step.to for step in spec.epilogue if isinstance(step, Reduce)]:
+        raise ValueError(
+            f"{where} and reduces to {reduced[0]!r}; sums across tiles know no groups, so reduce its output"
+        )
+    if spec.prologue or any(operand.heads for operand in spec.operands):
+        raise ValueError(f"{where}, a prologue or an output with heads; only products without either are grouped")
 
 
 def majorness(operand: Operand, axis: str) -> Literal["k", "mn"]:
@@ -89,7 +118,7 @@ def step_plans(spec: KernelSpec) -> tuple[StepPlan, ...]:
 
 
 def _broadcast(operand: Operand) -> Broadcast:
-    return "scalar" if operand.is_scalar else BROADCASTS[operand.axes]
+    return "scalar" if operand.is_scalar else BROADCASTS[operand.plane]
 
 
 def in_halves(spec: KernelSpec, operand: Operand) -> bool:
@@ -102,11 +131,16 @@ def store_map(spec: KernelSpec, store: StorePlan) -> TensorMapPlan:
     return TensorMapPlan(
         operand=store.operand,
         dtype=store.dtype,
-        axes=(spec.output.inner, spec.output.outer),
+        axes=mapped_axes(spec.output),
         box=(store.row_bytes * 8 // max(store.dtype.bits, 8), store.rows),
         smem_swizzle=SWIZZLES[store.row_bytes],
         element=STORED[store.dtype],
     )
+
+
+def mapped_axes(operand: Operand) -> tuple[str, ...]:
+    """Axes of an operand's tensor map, the contiguous one first; that of groups last."""
+    return (operand.inner, operand.outer, *(("g",) if operand.grouped else ()))
 
 
 def quantising(spec: KernelSpec, width: int) -> dict[str, Any]:
@@ -139,6 +173,18 @@ def split_heads(spec: KernelSpec, plan: StorePlan) -> StorePlan:
     return plan.replace(heads=heads)
 
 
+def shifted_rows(groups: Groups | None) -> bool:
+    """Whether tiles may start at any row, where the copy engine starts boxes of words at every fourth."""
+    return isinstance(groups, RowGroups) and groups.by == "ends" and groups.alignment % WORDS_A_CHUNK != 0
+
+
+def shifted_boxes(spec: KernelSpec, axis: str, count: int) -> tuple[int, int]:
+    """Boxes for so many words along m or n, and words in each: more than a tile's where it starts inside a chunk."""
+    count = align(count + (WORDS_A_CHUNK if axis == "m" and shifted_rows(spec.groups) else 0), WORDS_A_CHUNK)
+    boxes = -(-count // BOX_LIMIT)
+    return boxes, count if boxes == 1 else align(-(-count // boxes), 32)
+
+
 def params(
     spec: KernelSpec, tensor_maps: tuple[TensorMapPlan, ...], workspaces: tuple[Workspace, ...] = ()
 ) -> tuple[Param, ...]:
@@ -152,15 +198,27 @@ def params(
             scalars.append(Param(name=operand.name, kind="scalar", operand=operand.name, dtype=operand.dtype))
         elif operand.name not in mapped:
             wide.append(Param(name=operand.name, kind="pointer", operand=operand.name, dtype=operand.dtype))
-            if len(spec.slice_of(operand)) == 2:
+            if len(operand.plane) == 2:
                 wide.append(Param(name=f"{operand.name}_stride", kind="stride", operand=operand.name))
             if operand.axes[:1] == ("s",):
                 wide.append(Param(name=f"{operand.name}_slice", kind="stride", operand=operand.name, axis="s"))
-    axes = ("m", "n", "k", "s") if launch_splits(spec) else ("m", "n", "k")
+            if operand.grouped and operand.plane:
+                wide.append(Param(name=f"{operand.name}_group", kind="stride", operand=operand.name, axis="g"))
+        elif isinstance(spec.groups, RowGroups) and operand in spec.outputs:
+            wide += _cut_rows(operand)
+    axes = ("m", "n", "k", *("s" if launch_splits(spec) else ""), *("g" if spec.groups else ""))
     extents = [Param(name=axis, kind="extent") for axis in axes]
     rooms = [Param(name=each.name, kind="workspace") for each in workspaces]
     meets = isinstance(spec.schedule, SplitK) and not spec.schedule.slices
     return (*maps, *wide, *(WORKSPACE if meets else ()), *rooms, *scalars, *extents)
+
+
+def _cut_rows(output: Operand) -> Iterator[Param]:
+    """Where a staged output lies, for rows of a box that the end of their group cuts."""
+    yield Param(name=f"{output.name}_rows", kind="pointer", operand=output.name, dtype=output.dtype)
+    yield Param(name=f"{output.name}_rows_stride", kind="stride", operand=output.name)
+    if output.grouped:
+        yield Param(name=f"{output.name}_rows_group", kind="stride", operand=output.name, axis="g")
 
 
 def launch_splits(spec: KernelSpec) -> bool:

@@ -6,6 +6,7 @@ import ast
 import itertools
 from typing import Any
 
+from gemmgen.backends.groups import address, row_end, staged_rows
 from gemmgen.backends.names import PAIR_TYPES
 from gemmgen.ir import (
     Activation,
@@ -40,7 +41,7 @@ def chain_view(plan: Plan) -> dict[str, Any]:
     at = next((index for index, entry in enumerate(plan.epilogue) if isinstance(entry.step, Gate)), None)
     columns = [f"p.n{' / 2' if at is not None and index >= at else ''}" for index in range(len(plan.epilogue))]
     views = [
-        {"index": index, **step_view(entry, cols)}
+        {"index": index, **step_view(plan, entry, cols)}
         for index, (entry, cols) in enumerate(zip(plan.epilogue, columns, strict=True))
     ]
     _leave_relu_to_casts(views)
@@ -63,7 +64,7 @@ def _start(plan: Plan, view: dict[str, Any]) -> dict[str, Any]:
     return {
         **view,
         "reader": f"{reader}, {mma.width // 2}>",
-        "vector": entry.step.operands[0],
+        "vector": address(plan, entry.step.operands[0], "tile.group()"),
         "place": "tile.m() + first_row" if rows else "tile.n()",
         "axis": entry.along[0],
     }
@@ -93,20 +94,21 @@ def _paired(plan: Plan, first: int, gate: int | None) -> dict[str, Any]:
     if not vectors:
         return {}
     matrices = [name for name, along in reads.items() if along == "matrix"]
-    checks = [f"gemmgen::is_paired(p.{name})" for name in vectors]
-    checks += [f"gemmgen::is_paired(p.{name}, p.{name}_stride)" for name in matrices]
+    checks = [f"gemmgen::is_paired({address(plan, name)})" for name in vectors]
+    checks += [f"gemmgen::is_paired({address(plan, name)}, p.{name}_stride)" for name in matrices]
+    vectors = [address(plan, name) for name in vectors]
     half = "" if gate is None else " / 2"
     return {"checks": checks, "vectors": vectors, "width": f"TILE_N{half}", "columns": f"p.n{half}"}
 
 
-def step_view(plan: StepPlan, columns: str) -> dict[str, Any]:
+def step_view(plan: Plan, entry: StepPlan, columns: str) -> dict[str, Any]:
     """The fields that a step's macro prints; the value it reads has ``columns`` columns."""
-    step = plan.step
-    reads = [_value(name, along, columns) for name, along in zip(step.reads, plan.along, strict=True)]
-    view: dict[str, Any] = {"kind": step.kind, "note": "", "reads": reads, "columns": columns}
+    step, rows = entry.step, row_end(plan)
+    reads = [_value(plan, name, along, columns) for name, along in zip(step.reads, entry.along, strict=True)]
+    view: dict[str, Any] = {"kind": step.kind, "note": "", "reads": reads, "columns": columns, "rows": rows}
     if isinstance(step, Scale | Bias):
         by = step.operands[0]
-        view["note"] = f" by {by}" if plan.along[0] in ("scalar", "element") else f" {by} along {plan.along[0]}"
+        view["note"] = f" by {by}" if entry.along[0] in ("scalar", "element") else f" {by} along {entry.along[0]}"
     elif isinstance(step, Residual):
         view["note"] = f" {step.beta} * {step.matrix}" if step.beta else f" {step.matrix}"
     elif isinstance(step, Activation):
@@ -119,7 +121,7 @@ def step_view(plan: StepPlan, columns: str) -> dict[str, Any]:
         layout = f", {step.layout}" if isinstance(step, Gate) else ""
         view.update(parameters=arguments, body=c_text(step.tree), note=f" {step.expression}{layout}")
     elif isinstance(step, Keep):
-        view.update(to=f"p.{step.to}, p.{step.to}_stride", note=f" to {step.to}")
+        view.update(to=f"{address(plan, step.to)}, p.{step.to}_stride", note=f" to {step.to}")
     elif isinstance(step, Reduce):
         counted = "first_pair + pair, m, p.m" if step.along == "m" else f"first_row + row, n, {columns}"
         view.update(to=step.to, counted=counted, note=f" {step.function} along {step.along} to {step.to}")
@@ -145,13 +147,14 @@ def quantising_store(plan: Plan, layout: str, warp: str, name: str) -> str:
     assert store.scales is not None
     scales = plan.operand(store.scales)
     arguments = [f"gemmgen::{RULES[store.dtype, scales.dtype]}<{store.block}>", f"gemmgen::{_scale_place(scales)}"]
-    place = f"{{p.{scales.name}, p.{scales.name}_stride}}"
+    place = f"{{{address(plan, scales.name)}, p.{scales.name}_stride}}"
     if store.through is None:
-        kind, given = "Direct", f"p.{store.operand}, p.{store.operand}_stride, {place}"
+        kind, given = "Direct", f"{address(plan, store.operand)}, p.{store.operand}_stride, {place}"
         arguments += [str(store.row_bytes * 8 // store.dtype.bits)] if layout == "Rows" else []
     else:
-        kind, given = "Staged", f"p.{store.operand}, {store.through}::{store.operand.upper()}, {warp}, {place}"
-        arguments += [str(store.row_bytes), f"{store.through}::SLOTS"]
+        rows, cut = staged_rows(plan)
+        kind, given = "Staged", f"p.{store.operand}, {store.through}::{store.operand.upper()}, {warp}, {place}{cut}"
+        arguments += [str(store.row_bytes), f"{store.through}::SLOTS{rows}"]
     return f"using Store = gemmgen::{kind}Quantised{layout}<{', '.join(arguments)}>;\n  Store {name}({given});"
 
 
@@ -175,13 +178,14 @@ def _scale_place(scales: Operand) -> str:
     return "ScalesByRow<u8>"
 
 
-def _value(operand: str, along: Broadcast, columns: str) -> str:
+def _value(plan: Plan, operand: str, along: Broadcast, columns: str) -> str:
+    at, rows = address(plan, operand), row_end(plan)
     return {
-        "scalar": f"gemmgen::both(p.{operand})",
-        "element": f"gemmgen::both(gemmgen::load(p.{operand}, 0, 1))",
-        "m": f"gemmgen::both(gemmgen::load(p.{operand}, m, p.m))",
-        "n": f"gemmgen::load_columns(p.{operand}, n, {columns})",
-        "matrix": f"gemmgen::load_row(p.{operand}, p.{operand}_stride, m, n, p.m, {columns})",
+        "scalar": f"gemmgen::both({at})",
+        "element": f"gemmgen::both(gemmgen::load({at}, 0, 1))",
+        "m": f"gemmgen::both(gemmgen::load({at}, m, {rows}))",
+        "n": f"gemmgen::load_columns({at}, n, {columns})",
+        "matrix": f"gemmgen::load_row({at}, p.{operand}_stride, m, n, {rows}, {columns})",
     }[along]
 
 

@@ -6,6 +6,7 @@ from gemmgen.ir import DType, RingPlan, StorePlan
 
 C_TYPES = {
     DType.F32: "float",
+    DType.I32: "i32",
     DType.BF16: "bf16",
     DType.F16: "f16",
     DType.E4M3: "e4m3",

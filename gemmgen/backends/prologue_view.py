@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from gemmgen.backends.groups import extents
 from gemmgen.ir import Arch, Cast, ClusterSplitK, CutRemainder, MmaPlan, Plan, SplitK, SumOfSquares
 
 CAST_HEADERS = {
@@ -22,7 +23,7 @@ def prologue_view(plan: Plan) -> dict[str, Any]:
     sums = "x" if plan.arch == Arch.SM100 else "acc"
     meets = shared and not plan.sliced and not plan.splits
     return {
-        "extents": "p.m, p.n, p.s" if shared and not plan.splits else "p.m, p.n",
+        "extents": _extents(plan, shared),
         "first_block": "tile.first(k_blocks)" if shared else "0",
         "last_block": "tile.last(k_blocks)" if shared else "k_blocks",
         "any_blocks": "tile.first(k_blocks) < tile.last(k_blocks)" if shared else "k_blocks > 0",
@@ -34,7 +35,15 @@ def prologue_view(plan: Plan) -> dict[str, Any]:
     }
 
 
+def _extents(plan: Plan, shared: bool) -> str:
+    if plan.groups is not None:
+        return extents(plan)
+    return "p.m, p.n, p.s" if shared and not plan.splits else "p.m, p.n"
+
+
 def _headers(plan: Plan) -> Iterator[str]:
+    if plan.groups is not None:
+        yield "gemmgen/groups.cuh"
     if isinstance(plan.mma, MmaPlan) and plan.mma.shares > 1:
         yield "gemmgen/shared_k.cuh"
     if isinstance(plan.schedule, ClusterSplitK):

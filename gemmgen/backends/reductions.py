@@ -136,7 +136,7 @@ def _places(axis: str, warps: int) -> str:
 def gate_on_block(plan: Plan) -> str:
     """The functor that joins pairs of columns of a block of accumulators."""
     if not any(isinstance(entry.step, Reduce) for entry in plan.epilogue):
-        return "Gate{p}"
+        return "Gate{p, group, rows}" if plan.groups is not None else "Gate{p}"
     return f"Gate{{p, reductions, {'0' if isinstance(plan.mma, UmmaPlan) else '2 * i'}}}"
 
 

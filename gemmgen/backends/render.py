@@ -10,6 +10,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from gemmgen.backends import groups
+from gemmgen.backends.common import shifted_rows
 from gemmgen.backends.epilogue import chain_view, quantising_store
 from gemmgen.backends.names import C_TYPES, PAIR_TYPES, columns_of, place_name
 from gemmgen.backends.prologue_view import even_splits, prologue_view, slice_place
@@ -71,6 +73,7 @@ def _common(plan: Plan) -> dict[str, Any]:
         **chain_view(plan),
         "pair_type": PAIR_TYPES[DType.F32 if plan.store.scales else plan.store.dtype],
         **prologue_view(plan),
+        **groups.groups_view(plan),
     }
 
 
@@ -89,11 +92,12 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
         "ahead_parts": [box for box in boxes if box["operand"] in plan.ahead],
         "other_parts": [box for box in boxes if box["operand"] not in plan.ahead],
         "sfb_ahead": not plan.programmatic_launch or mma.sfb in plan.ahead,
-        "lane_parts": [_lane_part(ring, part) for part in ring.parts if part.copy_by == "lanes"],
+        "lane_parts": [_lane_part(plan, ring, part) for part in ring.parts if part.copy_by == "lanes"],
         "a_layout": _layout(mma.a_major, max(plan.tile.m, 64), plan.tile.k),
         "b_layout": _layout(mma.b_major, plan.tile.n, plan.tile.k),
         "mma_call": MMA_CALLS[dtype],
         "group_rows": 64 * mma.row_blocks,
+        "shift": " + tile.m() % 4" if mma.sfa and _copied_rows(ring, mma.sfa) and shifted_rows(plan.groups) else "",
         **tiles_view(plan, ring),
         "storing_warps": min(math.warps, plan.tile.m // 16),
         "sfb_count": plan.tile.n // mma.sfb_columns if mma.sfb_columns else 0,
@@ -101,7 +105,14 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
     }
 
 
+def _copied_rows(ring: RingPlan, operand: str) -> bool:
+    """Whether scales come as boxes of words along m."""
+    return ring.part(operand).copy_by == "tma"
+
+
 def _sm90_schedule(plan: Plan) -> str:
+    if plan.groups is not None:
+        return groups.schedule(plan)
     if isinstance(plan.schedule, ClusterSplitK):
         return f"gemmgen::ClusterSplitK<TILE_M, TILE_N, {plan.splits}>"
     if not plan.splits:
@@ -158,6 +169,7 @@ def _place(plan: Plan, ring: RingPlan, part: Part) -> str:
         return f"using {name} = gemmgen::Stack<{part.offset}, {part.stack}, {box}>;"
     shape = [part.offset, part.atoms, entry.box[1] * part.shared, entry.box[0], element_bytes]
     source = "gemmgen::RowsInTurn" if part.halves else "gemmgen::Whole"
+    source = "gemmgen::OfGroup" if plan.operand(part.operand).grouped else source
     source = f"gemmgen::EvictedFirst<{source}>" if part.evict_first else source
     further = [part.shared, source, part.atom_rows]
     usual = [1, "gemmgen::Whole", shape[2]]
@@ -172,21 +184,24 @@ def _coordinate(axis: str, tile_k: int) -> str:
 
 def _box_part(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
-    inner, outer = (_coordinate(axis, plan.tile.k) for axis in entry.axes)
+    inner, outer = (_coordinate(axis, plan.tile.k) for axis in entry.axes[:2])
+    if entry.axes[0] == "m" and entry.dtype == DType.F32 and shifted_rows(plan.groups):
+        inner = "tile.m() / 4 * 4"
     return {
         "operand": part.operand,
         "place": place_name(ring, part.operand),
         "inner": inner,
         "outer": outer,
         "stacked": ", tile.parts()" if part.stack > 1 else "",
+        "group": groups.group_coordinate(plan, part.operand),
     }
 
 
-def _lane_part(ring: RingPlan, part: Part) -> dict[str, str]:
+def _lane_part(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
     pitch = f"p.{part.operand}_stride"
     k_contiguous = part.inner_axis == "k"
     return {
-        "operand": part.operand,
+        "from": groups.address(plan, part.operand, "tile.group()"),
         "place": place_name(ring, part.operand),
         "along_k": "kb" if k_contiguous else f"kb * {pitch}",
         "stride": pitch if k_contiguous else "1",
@@ -200,8 +215,11 @@ def _store_line(plan: Plan, first_warp: int) -> str:
         return quantising_store(plan, "Fragments", f"ptx::warp_index() - {first_warp}", "store")
     ctype, moved = C_TYPES[store.dtype], columns_of(store)
     if store.through is None:
-        place = f"{slice_place(plan)}, p.{store.operand}_stride"
+        begin = groups.address(plan, store.operand) if plan.groups else slice_place(plan)
+        place = f"{begin}, p.{store.operand}_stride"
         return f"gemmgen::DirectStore<{ctype}{moved}> store({place});"
     staging = f"{store.through}::{store.operand.upper()}"
-    kind = f"gemmgen::StagedStore<{ctype}, {store.row_bytes}, {store.through}::SLOTS{moved}>"
-    return f"{kind} store(p.{store.operand}, {staging}, ptx::warp_index() - {first_warp});"
+    rows, cut = groups.staged_rows(plan)
+    moved = moved or (rows and ", gemmgen::SideBySide")
+    kind = f"gemmgen::StagedStore<{ctype}, {store.row_bytes}, {store.through}::SLOTS{moved}{rows}>"
+    return f"{kind} store(p.{store.operand}, {staging}, ptx::warp_index() - {first_warp}{cut});"

@@ -14,8 +14,10 @@ from gemmgen.backends.common import (
     digest,
     in_halves,
     majorness,
+    mapped_axes,
     params,
     quantising,
+    shifted_boxes,
     split_heads,
     staged_row_bytes,
     step_plans,
@@ -109,6 +111,7 @@ def lower(spec: KernelSpec) -> Plan:
         starts=sums_start(spec),
         push=placed(push, shared_bytes),
         ahead=spec.ahead,
+        groups=spec.groups,
     )
 
 
@@ -166,7 +169,7 @@ def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPla
 
 
 def _check_operands(spec: KernelSpec, a: Operand, b: Operand) -> None:
-    if (set(a.box), set(b.box)) != ({"m", "k"}, {"n", "k"}):
+    if (set(a.plane), set(b.plane)) != ({"m", "k"}, {"n", "k"}):
         raise ValueError(f"operands {a.name!r} and {b.name!r} have boxes {a.box} and {b.box}; need m by k and n by k")
     if (a.dtype, b.dtype) not in {(DType.E4M3, DType.E4M3), (DType.BF16, DType.BF16)} and not spec.prologue:
         raise ValueError(
@@ -313,15 +316,15 @@ def _scale_part(spec: KernelSpec, mma: MmaPlan, operand: Operand) -> Part:
     divisor = next(split_axis(entry)[1] for entry in operand.box if split_axis(entry)[0] == axis)
     tile = max(spec.tile.m, BLOCK_ROWS) if axis == "m" else spec.tile.n
     if inner_axis == axis and per == 1 and not in_halves(spec, operand):
-        count = align(tile, 4)
+        boxes, count = shifted_boxes(spec, axis, tile)
         return Part(
             operand=operand.name,
             copy_by="tma",
             offset=0,
-            bytes=align(count * 4, 128),
+            bytes=align(boxes * count * 4, 128),
             inner_axis=axis,
             outer_axis="k",
-            atoms=1,
+            atoms=boxes,
             atom_bytes=count * 4,
             atom_elements=count,
         )
@@ -396,7 +399,7 @@ def _load_map(spec: KernelSpec, part: Part) -> TensorMapPlan:
     return TensorMapPlan(
         operand=operand.name,
         dtype=operand.dtype,
-        axes=(operand.inner, operand.outer),
+        axes=mapped_axes(operand),
         halves=part.halves,
         box=(part.atom_elements, rows // part.shared // part.stack),
         smem_swizzle=0 if operand.dtype == DType.F32 and not spec.prologue else 128,

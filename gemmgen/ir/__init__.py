@@ -2,6 +2,7 @@
 
 from gemmgen.ir.dtype import Arch, DType
 from gemmgen.ir.epilogue import Epilogue
+from gemmgen.ir.groups import Groups, KGroups, RowGroups
 from gemmgen.ir.layout import AnyPlan, AnySpec, LayoutPlan, LayoutSpec
 from gemmgen.ir.node import Node
 from gemmgen.ir.operand import HeadSplit, Operand, split_axis
@@ -73,7 +74,9 @@ __all__ = [
     "Epilogue",
     "FetchTiles",
     "Gate",
+    "Groups",
     "HeadSplit",
+    "KGroups",
     "Keep",
     "KernelSpec",
     "LaunchControl",
@@ -99,6 +102,7 @@ __all__ = [
     "RingPlan",
     "Role",
     "RolePlan",
+    "RowGroups",
     "Scale",
     "SoftCap",
     "SplitK",

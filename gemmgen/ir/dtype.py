@@ -23,6 +23,8 @@ class DType(StrEnum):
     BF16 = "bf16"
     F16 = "f16"
     F32 = "f32"
+    I32 = "i32"
+    """Whole numbers that say where groups lie."""
     UE8M0 = "ue8m0"
     """A power of two: the scale of a block."""
     UE4M3 = "ue4m3"
@@ -62,6 +64,7 @@ _BITS = {
     DType.BF16: 16,
     DType.F16: 16,
     DType.F32: 32,
+    DType.I32: 32,
     DType.UE8M0: 8,
     DType.UE4M3: 8,
     DType.UE8M0X4: 32,

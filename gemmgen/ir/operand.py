@@ -10,7 +10,9 @@ from pydantic import Field, field_validator, model_validator
 from gemmgen.ir.dtype import DType
 from gemmgen.ir.node import Name, Node
 
-_AXIS = re.compile(r"^([mnks])(?:/([1-9][0-9]*))?$")
+OUTERMOST = ("s", "g")
+"""Axes of slices and of groups, which come first in a box and are of no one matrix."""
+_AXIS = re.compile(r"^([mnksg])(?:/([1-9][0-9]*))?$")
 
 
 def split_axis(axis: str) -> tuple[str, int]:
@@ -18,7 +20,7 @@ def split_axis(axis: str) -> tuple[str, int]:
     match = _AXIS.match(axis)
     if match is None:
         raise ValueError(
-            f"axis {axis!r} is not m, n, k or s, nor one of them divided by a whole number such as 'k/128'"
+            f"axis {axis!r} is not m, n, k, s or g, nor one of them divided by a whole number such as 'k/128'"
         )
     return match[1], int(match[2] or 1)
 
@@ -58,8 +60,8 @@ class Operand(Node):
 
     ``box`` names the problem axes from the outermost logical dimension to the innermost, ``("m", "k")`` say;
     ``"k/128"`` has one element per 128 of k, rounded up. ``major`` is the axis that is contiguous in memory,
-    the last one unless said otherwise. A first axis ``"s"`` has a slice for each split of k, see ``SplitK``. ``heads``
-    of an output leaves gaps between its columns.
+    the last one unless said otherwise. A first axis ``"s"`` has a slice for each split of k, see ``SplitK``, and
+    ``"g"`` one for each group, see ``RowGroups``. ``heads`` of an output leaves gaps between its columns.
     """
 
     name: Name
@@ -75,10 +77,11 @@ class Operand(Node):
         axes = [split_axis(axis)[0] for axis in box]
         if len(set(axes)) != len(axes):
             raise ValueError(f"box {box} names a problem axis twice")
-        if "s" in axes[1:]:
-            raise ValueError(f"box {box} has slices inside others; 's' is the first axis")
-        if len(axes) - axes.count("s") > 2:
-            raise ValueError(f"box {box} has {len(box)} axes; an operand covers at most 2, and 's' before them")
+        for outermost, what in (("s", "slices"), ("g", "groups")):
+            if outermost in axes[1:]:
+                raise ValueError(f"box {box} has {what} inside others; {outermost!r} is the first axis")
+        if len([axis for axis in axes if axis not in OUTERMOST]) > 2:
+            raise ValueError(f"box {box} has {len(box)} axes; an operand covers at most 2, and 's' or 'g' before them")
         return box
 
     @model_validator(mode="after")
@@ -109,6 +112,16 @@ class Operand(Node):
     def is_scalar(self) -> bool:
         """Whether the operand is passed by value."""
         return not self.box and not self.on_device
+
+    @property
+    def plane(self) -> tuple[str, ...]:
+        """The axes that meet one tile: those of ``box`` without that of slices or groups."""
+        return self.box[1:] if self.box[:1] in (("s",), ("g",)) else self.box
+
+    @property
+    def grouped(self) -> bool:
+        """Whether every group has its own."""
+        return self.box[:1] == ("g",)
 
     @property
     def axes(self) -> tuple[str, ...]:

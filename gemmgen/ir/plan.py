@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from gemmgen.ir.dtype import Arch, DType
+from gemmgen.ir.groups import Groups
 from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import HeadSplit, Operand
 from gemmgen.ir.schedule import Cluster, ClusterSplitK, Schedule, SplitK, Tile
@@ -331,6 +332,7 @@ class Plan(Node):
     """Whether sums start from the vector that the chain's first step adds, instead of from 0."""
     push: PushPlan | None = None
     ahead: tuple[Name, ...] = ()
+    groups: Groups | None = None
 
     def operand(self, name: str) -> Operand:
         """The operand of that name."""

@@ -63,7 +63,7 @@ def _sum_fits(spec: KernelSpec, to: Operand, step: SumOfSquares, where: str) -> 
         raise ValueError(f"{where}: nothing reads A's values but the tensor core; add Cast(to=DType.F32) behind it")
     if any(step.to in (*each.outputs, *each.reads) for each in spec.epilogue):
         raise ValueError(f"{where}: {step.kind} to {step.to!r}, which the epilogue reads or writes; add an operand")
-    if spec.slice_of(to) != ("m",) or to.dtype != DType.F32:
+    if to.plane != ("m",) or to.dtype != DType.F32:
         needed = ("s", "m") if spec.sliced else ("m",)
         raise ValueError(
             f"{where}: {step.kind} to {to.name!r} with box {to.box} of {to.dtype}; it needs {needed} of f32"

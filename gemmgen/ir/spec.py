@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, model_validator
 
 from gemmgen.ir.dtype import Arch, DType
+from gemmgen.ir.groups import Groups, groups_fit
 from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import Operand, split_axis
 from gemmgen.ir.prologue import prologue_fits, slices_fit
@@ -40,7 +41,7 @@ class KernelSpec(Node):
     ``programmatic_launch`` lets the kernel start before the one ahead of it in the stream has ended; it waits
     for that one's memory before it reads or writes any. Operands in ``ahead`` it may read before: weights, which no
     kernel writes that may still run. (Kernels that start early may come several in a row, so looking at the last one
-    is not enough.) ``ctas_per_sm`` is how many CTAs one SM should hold.
+    is not enough.) ``ctas_per_sm`` is how many CTAs one SM should hold. With ``groups`` a launch has several problems.
     """
 
     name: Name
@@ -56,6 +57,7 @@ class KernelSpec(Node):
     ctas_per_sm: Annotated[int, Field(ge=1, le=4)] = 1
     prologue: tuple[PrologueStep, ...] = ()
     ahead: tuple[Name, ...] = ()
+    groups: Groups | None = None
 
     def operand(self, name: str) -> Operand:
         """The operand of that name; raises ``ValueError`` that lists the known ones."""
@@ -90,10 +92,6 @@ class KernelSpec(Node):
     def sliced(self) -> bool:
         """Whether outputs have a slice for each split of k."""
         return isinstance(self.schedule, SplitK) and self.schedule.slices
-
-    def slice_of(self, operand: Operand) -> tuple[str, ...]:
-        """The axes that one tile's sums meet: an output's without that of its slices."""
-        return operand.box[1:] if self.sliced and operand.box[:1] == ("s",) else operand.box
 
     @property
     def gate(self) -> Gate | None:
@@ -191,6 +189,7 @@ def _multiplier_is_fed(spec: KernelSpec) -> None:
 def _operands_are_used(spec: KernelSpec) -> None:
     _store(spec)
     used = {name for ring in spec.rings for name in ring.holds} | set(getattr(spec.math.body, "reads", ()))
+    used |= {spec.groups.layout} if spec.groups else set()
     for step in (*spec.prologue, *spec.epilogue):
         for name in step.operands:
             spec.operand(name)
@@ -288,15 +287,15 @@ def _step_operands_fit(spec: KernelSpec, step: Step, where: str, columns: str) -
     if isinstance(step, Scale | Bias):
         operand = spec.operand(step.operands[0])
         allowed = boxes if isinstance(step, Scale) else boxes[1:3]
-        if operand.box not in allowed:
+        if operand.plane not in allowed:
             raise ValueError(f"{where}: {step.kind} by {operand.name!r} with box {operand.box}; allowed are {allowed}")
     if isinstance(step, Apply | Gate):
         for name in step.operands:
-            if spec.operand(name).box not in boxes:
+            if spec.operand(name).plane not in boxes:
                 box = spec.operand(name).box
                 raise ValueError(f"{where}: {step.kind} reads {name!r} with box {box}; allowed are {boxes}")
     if isinstance(step, Residual):
-        if spec.operand(step.matrix).box != boxes[3]:
+        if spec.operand(step.matrix).plane != boxes[3]:
             raise ValueError(f"{where}: residual {step.matrix!r} must have box {boxes[3]}")
         if step.beta is not None and spec.operand(step.beta).box:
             raise ValueError(f"{where}: beta {step.beta!r} must be a scalar, an operand with an empty box")
@@ -307,7 +306,7 @@ def _step_operands_fit(spec: KernelSpec, step: Step, where: str, columns: str) -
     if isinstance(step, Keep):
         _keeping_fits(spec, step, where, columns)
     if isinstance(step, Store | Quantise):
-        if spec.slice_of(spec.operand(step.to)) != boxes[3]:
+        if spec.operand(step.to).plane != boxes[3]:
             raise ValueError(f"{where}: {step.kind} to {step.to!r} needs box {boxes[3]}")
         if step.through is not None:
             ring = spec.ring(step.through)
@@ -319,7 +318,7 @@ def _step_operands_fit(spec: KernelSpec, step: Step, where: str, columns: str) -
 
 def _keeping_fits(spec: KernelSpec, step: Keep, where: str, columns: str) -> None:
     operand = spec.operand(step.to)
-    if operand.box != ("m", columns) or operand.inner != columns:
+    if operand.plane != ("m", columns) or operand.inner != columns:
         raise ValueError(f"{where}: keep to {step.to!r} needs box {('m', columns)} with n contiguous")
     if operand.dtype not in ELEMENTS:
         raise ValueError(f"{where}: {step.to!r} holds {operand.dtype}; keep rounds to {', '.join(ELEMENTS)}")
@@ -327,7 +326,7 @@ def _keeping_fits(spec: KernelSpec, step: Keep, where: str, columns: str) -> Non
 
 def _reduction_fits(to: Operand, step: Reduce, where: str, columns: str) -> None:
     box = step.box(columns)
-    if to.box != box:
+    if to.plane != box:
         raise ValueError(f"{where}: reduce along {step.along} to {to.name!r} with box {to.box}; it needs {box}")
     if to.is_scalar:
         raise ValueError(f"{where}: reduce to {to.name!r}, which is passed by value; set on_device=True")
@@ -342,7 +341,7 @@ def _quantising_fits(spec: KernelSpec, step: Quantise, where: str, columns: str)
         known = ", ".join(f"{values} with {scale}" for values, scale in QUANTISED)
         raise ValueError(f"{where}: no rule quantises to {data.dtype} with scales in {scales.dtype}; known are {known}")
     axis = f"n/{block * scales.dtype.scales * split_axis(columns)[1]}"
-    if scales.box != ("m", axis):
+    if scales.plane != ("m", axis):
         raise ValueError(
             f"{where}: scales {scales.name!r} have box {scales.box}; {scales.dtype} scales of {data.dtype} are one per "
             f"{block} columns{' that a gate leaves' if spec.gate else ''}, so write ('m', {axis!r})"
@@ -376,5 +375,6 @@ CHECKS = (
     _heads_are_stored,
     slices_fit,
     prologue_fits,
+    groups_fit,
 )
 """In this order: a later check relies on what an earlier one made sure of."""

@@ -61,6 +61,11 @@ def tma_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
             f"{operand.name}: {_pitch_word(operand)}s of {shape[inner]} elements start only {strides[outer]} elements "
             f"apart and overlap; TMA needs them apart; pass {operand.name}.contiguous()"
         )
+    if operand.grouped and shape[0] > 1 and tensor.stride(0) * size % ALIGNMENT:
+        return (
+            f"{operand.name}: groups are {tensor.stride(0)} elements = {tensor.stride(0) * size} bytes apart; TMA "
+            f"needs a multiple of {ALIGNMENT} bytes; cut the tensor from one with more rows a group"
+        )
     return _address_fault(operand.name, tensor, ALIGNMENT, "TMA")
 
 

@@ -21,6 +21,7 @@ TORCH_DTYPES = {
     DType.BF16: torch.bfloat16,
     DType.F16: torch.float16,
     DType.F32: torch.float32,
+    DType.I32: torch.int32,
     DType.UE8M0: torch.float8_e8m0fnu,
     DType.UE4M3: torch.float8_e4m3fn,
     DType.UE8M0X4: torch.int32,

@@ -104,7 +104,8 @@ class SpecOp(TensorOp):
         if isinstance(self.spec, LayoutSpec):
             return (empty_destination(self.spec, inputs[0]),)
         operands = [self.spec.operand(name) for name in self.inputs]
-        sizes = dict([_size(operands, inputs, axis) for axis in ("m", "n")])
+        axes = {axis for operand in self.spec.outputs for axis in operand.axes}
+        sizes = dict([_size(operands, inputs, axis) for axis in sorted(axes | {"m", "n"})])
         return tuple([empty_output(operand, sizes, inputs[0].device) for operand in self.spec.outputs])
 
     def slots(self, inputs: Slots, outputs: Slots) -> Slots:

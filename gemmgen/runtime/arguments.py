@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Protocol
 
-from gemmgen.ir import AnyPlan, LayoutPlan, Operand, Param, Plan, TensorMapPlan, split_axis
+from gemmgen.ir import AnyPlan, KGroups, LayoutPlan, Operand, Param, Plan, TensorMapPlan, split_axis
 
 TENSOR_MAP_BYTES = 128
 LANES = 32
@@ -92,9 +92,14 @@ def grid_size(plan: AnyPlan, sizes: Mapping[str, int], sms: int) -> int:
 
 
 def _units(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Clusters of tiles along either axis; the last ones may stick out."""
+    """Clusters of tiles along either axis, at most where groups decide; the last ones may stick out."""
     tile, cluster = plan.tile, plan.cluster
-    return {"m": -(-sizes["m"] // (tile.m * cluster.m)), "n": -(-sizes["n"] // (tile.n * cluster.n))}
+    units = {"m": -(-sizes["m"] // (tile.m * cluster.m)), "n": -(-sizes["n"] // (tile.n * cluster.n))}
+    if plan.groups is not None:
+        own = isinstance(plan.groups, KGroups) or plan.groups.by == "counts"
+        ragged = sizes["g"] if plan.groups.by == "ends" else 0
+        units["m"] = units["m"] * sizes["g"] if own else units["m"] + ragged
+    return units
 
 
 def with_splits(plan: AnyPlan, sizes: Mapping[str, int], sms: int) -> Mapping[str, int]:
@@ -171,9 +176,17 @@ def tensor_map(operand: Operand, entry: TensorMapPlan, problem: Problem, output:
         pitch = -(-view.shape[operand.box.index(entry.axes[0])] * size // 16) * 16
     sides = list(zip(dims, (size, pitch), entry.box, strict=True))
     if entry.halves and problem.sizes["k"] > 0:
-        sides = [part for side, axis in zip(sides, entry.axes, strict=True) for part in _in_turn(axis, *side)]
+        sides = [part for side, axis in zip(sides, entry.axes, strict=False) for part in _in_turn(axis, *side)]
+    if operand.grouped:
+        sides.append(_groups(problem, view, size, pitch))
     extents, strides, box = zip(*sides, strict=True)
     return encode(entry.element, address, extents, strides[1:], box, (1,) * len(box), entry.smem_swizzle)
+
+
+def _groups(problem: Problem, view: TensorView, size: int, pitch: int) -> tuple[int, int, int]:
+    """Extent, stride in bytes and box of a map along the axis of groups; nothing is read where k or m is 0."""
+    count, stride = problem.sizes["g"], view.strides[0] * size
+    return (count, stride, 1) if count > 1 and 0 not in view.shape else (1, pitch, 1)
 
 
 def _in_turn(axis: str, count: int, stride: int, box: int) -> list[tuple[int, int, int]]:

@@ -67,7 +67,11 @@ RULES: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         {"schedule": SplitK(splits=4, slices=True)},
         "slices are as many as the outputs have, but splits is 4; use splits=None",
     ),
-    "slices of a whole": (SLICES, {"schedule": Persistent()}, "store to 'd' needs box ('m', 'n')"),
+    "slices of a whole": (
+        SLICES,
+        {"schedule": Persistent()},
+        "every output of a schedule SplitK(splits=None, slices=True)",
+    ),
     "a bias of slices": (
         SLICES,
         {
@@ -91,7 +95,7 @@ def test_slices_come_first_and_beside_two_axes() -> None:
     with pytest.raises(ValidationError, match="has slices inside others; 's' is the first axis"):
         Operand(name="d", dtype=DType.F32, box=("m", "s", "n"))
     d = SLICES.operand("d")
-    assert (d.inner, d.outer) == ("n", "m") and SLICES.slice_of(d) == ("m", "n")
+    assert (d.inner, d.outer) == ("n", "m") and d.plane == ("m", "n")
     assert SLICES.operand("sqr_sum").outer == "s"
     assert [each.name for each in WHOLE.outputs] == ["d", "sqr_sum"]
 

@@ -294,7 +294,7 @@ def test_a_spec_that_breaks_a_rule_is_refused(rule: str) -> None:
 
 
 NODES: dict[str, tuple[Callable[[], object], str]] = {
-    "axis": (lambda: Operand(name="x", dtype=DType.F32, box=("q",)), "axis 'q' is not m, n, k or s"),
+    "axis": (lambda: Operand(name="x", dtype=DType.F32, box=("q",)), "axis 'q' is not m, n, k, s or g"),
     "axis twice": (lambda: Operand(name="x", dtype=DType.F32, box=("m", "m/2")), "names a problem axis twice"),
     "three axes": (lambda: Operand(name="x", dtype=DType.F32, box=("m", "n", "k")), "an operand covers at most 2"),
     "major": (lambda: Operand(name="x", dtype=DType.F32, box=("m", "n"), major="k"), "major 'k' is not an axis of box"),
@@ -359,7 +359,7 @@ def test_axes_split_into_name_and_divisor() -> None:
     assert split_axis("k/128") == ("k", 128)
     assert split_axis("m") == ("m", 1)
     for wrong in ("k/0", "k/", "x", "K", "k/-1", ""):
-        with pytest.raises(ValueError, match="is not m, n, k or s"):
+        with pytest.raises(ValueError, match="is not m, n, k, s or g"):
             split_axis(wrong)
 
 

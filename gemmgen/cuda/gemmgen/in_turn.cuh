@@ -23,6 +23,24 @@ struct Whole {
   DEVICE static u32 place(u32 at, u32 extent) { return at; }
 };
 
+// As it lies in a group's own matrix: maps have a third dimension of groups.
+struct OfGroup {
+  template <class... Policy>
+  DEVICE static void load(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, u32 group, Policy... policy) {
+    ptx::tma_load_3d(to, map, inner, outer, group, full, policy...);
+  }
+  DEVICE static void load_own(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, u32 group) {
+    ptx::tma_load_3d_own(to, map, inner, outer, group, full);
+  }
+  DEVICE static void load_pair(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, u32 group) {
+    ptx::tma_load_3d_pair(to, map, inner, outer, group, full);
+  }
+  DEVICE static void load_multicast(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, u16 ctas,
+                                    u32 group) {
+    ptx::tma_load_3d_multicast(to, map, inner, outer, group, full, ctas);
+  }
+};
+
 // Halves of the strided axis: maps have dimensions of 8 rows, 2 halves and groups of both. `outer` is a multiple of 16.
 struct RowsInTurn {
   template <class... Policy>
@@ -54,8 +72,9 @@ struct WordsInTurn {
 // Of either kind, and L2 may drop it before anything else.
 template <class From>
 struct EvictedFirst : From {
-  DEVICE static void load(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
-    From::load(to, map, inner, outer, full, ptx::evict_first());
+  template <class... Group>
+  DEVICE static void load(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, Group... group) {
+    From::load(to, map, inner, outer, full, group..., ptx::evict_first());
   }
 };
 

@@ -18,9 +18,9 @@ struct Boxes {
   DEVICE static u32 address(u32 slot) { return ptx::smem_base() + OFFSET + slot * SLOT_BYTES; }
 
   // Copies from (`inner`, `outer`), counted along the contiguous and the strided axis; bytes arrive at `full`, which may
-  // lie in either CTA of a pair that multiplies together (CTAS 2).
-  template <u32 CTAS = 1>
-  DEVICE static void load(u32 slot, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
+  // lie in either CTA of a pair that multiplies together (CTAS 2). Where every group has a matrix, of `group`.
+  template <u32 CTAS = 1, class... Group>
+  DEVICE static void load(u32 slot, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, Group... group) {
     const u32 rank = SHARED == 1 ? 0 : ptx::cluster_rank();
 #pragma unroll
     for (u32 box = 0; box < BOXES; ++box) {
@@ -28,19 +28,20 @@ struct Boxes {
       const u32 x = inner + box * ELEMENTS;
       const u32 y = outer + rank * (ROWS / SHARED);
       if constexpr (CTAS == 2)
-        From::load_pair(to, map, x, y, full);
+        From::load_pair(to, map, x, y, full, group...);
       else if constexpr (SHARED == 1)
-        From::load(to, map, x, y, full);
+        From::load(to, map, x, y, full, group...);
       else
-        From::load_multicast(to, map, x, y, full, u16((1 << SHARED) - 1));
+        From::load_multicast(to, map, x, y, full, u16((1 << SHARED) - 1), group...);
     }
   }
 
   // The same into a CTA that is in no cluster.
-  DEVICE static void load_own(u32 slot, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full) {
+  template <class... Group>
+  DEVICE static void load_own(u32 slot, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, Group... group) {
 #pragma unroll
     for (u32 box = 0; box < BOXES; ++box)
-      From::load_own(address(slot) + box * BOX_BYTES, map, inner + box * ELEMENTS, outer, full);
+      From::load_own(address(slot) + box * BOX_BYTES, map, inner + box * ELEMENTS, outer, full, group...);
   }
 };
 

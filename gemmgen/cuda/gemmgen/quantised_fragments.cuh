@@ -4,6 +4,7 @@
 #include "gemmgen/pair.cuh"
 #include "gemmgen/quantise.cuh"
 #include "gemmgen/schedule.cuh"
+#include "gemmgen/staged_rows.cuh"
 #include "gemmgen/swizzle.cuh"
 #include "ptx/control.cuh"
 #include "ptx/memory.cuh"
@@ -96,7 +97,7 @@ DEVICE void values_of_fragments(float2 (&x)[GROUPS], const float* acc, u32 row, 
 }
 
 // Staged through SLOTS buffers of 16 rows x ROW_BYTES a warp and written by TMA, which clips at the matrix's edge.
-template <class Rule, class Scales, u32 ROW_BYTES, u32 SLOTS>
+template <class Rule, class Scales, u32 ROW_BYTES, u32 SLOTS, class Rows = Clipped>
 class StagedQuantisedFragments {
  public:
   static constexpr u32 COLS = ROW_BYTES * 8 / Rule::BITS;  // at a time
@@ -107,6 +108,7 @@ class StagedQuantisedFragments {
   u32 buffers_;
   Scales scales_;
   u32 slot_ = 0;
+  Rows rows_;
 
   DEVICE static void write(u32 to, u32 row, const u32 (&codes)[COLS / 8]) {
     constexpr u32 PAIR = Rule::BITS / 4, GROUPS = 16 / (4 * PAIR);  // bytes of a pair, groups of eight in 16 bytes
@@ -123,8 +125,9 @@ class StagedQuantisedFragments {
 
  public:
   // `buffers` is the offset of warp 0's staging buffers in dynamic shared memory; `warp` counts within the role.
-  DEVICE StagedQuantisedFragments(const ptx::TensorMap& map, u32 buffers, u32 warp, Scales scales)
-      : map_(map), buffers_(ptx::smem_base() + buffers + warp * SLOTS * BUFFER), scales_(scales) {}
+  DEVICE StagedQuantisedFragments(const ptx::TensorMap& map, u32 buffers, u32 warp, Scales scales, Rows rows = {})
+      : map_(map), buffers_(ptx::smem_base() + buffers + warp * SLOTS * BUFFER), scales_(scales), rows_(rows) {}
+  DEVICE Rows& rows() { return rows_; }
 
   // The warp's 16 rows from row m, columns from n.
   template <u32 REGS, class F>
@@ -146,10 +149,7 @@ class StagedQuantisedFragments {
       }
       ptx::fence_proxy_async();
       ptx::sync_warp();
-      if (ptx::lane_index() == 0) {
-        ptx::tma_store_2d(map_, (n + col) * Rule::BITS / 8, m, to);
-        ptx::bulk_commit();
-      }
+      rows_.template store<ROW_BYTES>(map_, (n + col) * Rule::BITS / 8, m, rows, cols * Rule::BITS / 8, to);
       slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
     }
   }

@@ -3,6 +3,7 @@
 #include "gemmgen/columns.cuh"
 #include "gemmgen/fragment.cuh"
 #include "gemmgen/pair.cuh"
+#include "gemmgen/staged_rows.cuh"
 #include "gemmgen/swizzle.cuh"
 #include "ptx/control.cuh"
 #include "ptx/memory.cuh"
@@ -35,7 +36,7 @@ struct PairOf<float> {
 };
 
 // Staged through SLOTS buffers of 16 rows x ROW_BYTES a warp and written by TMA, which clips at the matrix's edge.
-template <class T, u32 ROW_BYTES, u32 SLOTS, class Columns = SideBySide>
+template <class T, u32 ROW_BYTES, u32 SLOTS, class Columns = SideBySide, class Rows = Clipped>
 class StagedStore {
  public:
   static constexpr u32 COLS = ROW_BYTES / sizeof(T);  // columns at a time
@@ -46,6 +47,7 @@ class StagedStore {
   const ptx::TensorMap& map_;
   u32 buffers_;
   u32 slot_ = 0;
+  Rows rows_;
 
   // Waits until the next buffer is free and gives its address.
   DEVICE u32 begin() const {
@@ -55,13 +57,10 @@ class StagedStore {
     return to;
   }
 
-  DEVICE void end(u32 to, u32 m, u32 n) {
+  DEVICE void end(u32 to, u32 m, u32 n, u32 rows, u32 cols) {
     ptx::fence_proxy_async();
     ptx::sync_warp();
-    if (ptx::lane_index() == 0) {
-      ptx::tma_store_2d(map_, Columns::column(n), m, to);
-      ptx::bulk_commit();
-    }
+    rows_.template store<ROW_BYTES>(map_, Columns::column(n), m, rows, cols, to);
     slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
   }
 
@@ -109,8 +108,9 @@ class StagedStore {
 
  public:
   // `buffers` is the offset of warp 0's staging buffers in dynamic shared memory; `warp` counts within the role.
-  DEVICE StagedStore(const ptx::TensorMap& map, u32 buffers, u32 warp)
-      : map_(map), buffers_(ptx::smem_base() + buffers + warp * SLOTS * BUFFER) {}
+  DEVICE StagedStore(const ptx::TensorMap& map, u32 buffers, u32 warp, Rows rows = {})
+      : map_(map), buffers_(ptx::smem_base() + buffers + warp * SLOTS * BUFFER), rows_(rows) {}
+  DEVICE Rows& rows() { return rows_; }
 
   // The warp's 16 rows from row m, columns from n. What lies beside columns is read for all of them at once, so that a
   // warp waits for memory once and not for every buffer.
@@ -128,7 +128,7 @@ class StagedStore {
 #pragma unroll
         for (u32 i = 0; i < COLS / 4; ++i) y[i / 2][i % 2] = x[col / 8 + i / 2][i % 2];
         write(to, y);
-        end(to, m, n + col);
+        end(to, m, n + col, rows, cols);
       }
     } else {
 #pragma unroll
@@ -138,7 +138,7 @@ class StagedStore {
         Pair x[COLS / 8][2];
         finish_pairs(x, acc + col / 2, m, n + col, col / 8, epilogue);
         write(to, x);
-        end(to, m, n + col);
+        end(to, m, n + col, rows, cols);
       }
     }
   }

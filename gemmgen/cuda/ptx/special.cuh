@@ -39,6 +39,9 @@ DEVICE float from_lane(float x, u32 lane) { return __shfl_sync(0xffffffff, x, la
 // shfl.sync.idx: what lane 0 has.
 DEVICE u32 first_lanes(u32 x) { return __shfl_sync(0xffffffff, x, 0); }
 
+// redux.sync.max.u32, PTX 7.0, sm_80: the largest of what the lanes have.
+DEVICE u32 largest_of_warp(u32 x) { return __reduce_max_sync(0xffffffff, x); }
+
 // Dynamic shared memory as the 32-bit address that shared-memory instructions take.
 DEVICE u32 smem_base() { return static_cast<u32>(__cvta_generic_to_shared(gemmgen_shared)); }
 

@@ -59,6 +59,50 @@ DEVICE void tma_load_2d_multicast(u32 to, const TensorMap& map, u32 inner, u32 o
       : "memory");
 }
 
+// cp.async.bulk.tensor.3d, global to shared, PTX 8.0, sm_90
+DEVICE void tma_load_3d(u32 to, const TensorMap& map, u32 c0, u32 c1, u32 c2, u32 bar) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
+          to),
+      "l"(reinterpret_cast<u64>(&map)), "r"(c0), "r"(c1), "r"(c2), "r"(bar)
+      : "memory");
+}
+
+// The same with a policy of L2 for what is read.
+DEVICE void tma_load_3d(u32 to, const TensorMap& map, u32 c0, u32 c1, u32 c2, u32 bar, u64 policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+      "l"(reinterpret_cast<u64>(&map)), "r"(c0), "r"(c1), "r"(c2), "r"(bar), "l"(policy)
+      : "memory");
+}
+
+// The same into a CTA that is in no cluster, PTX 8.6, sm_90
+DEVICE void tma_load_3d_own(u32 to, const TensorMap& map, u32 c0, u32 c1, u32 c2, u32 bar) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+      "l"(reinterpret_cast<u64>(&map)), "r"(c0), "r"(c1), "r"(c2), "r"(bar)
+      : "memory");
+}
+
+// The same with a barrier that may lie in the pair's other CTA, PTX 8.6, sm_100a
+DEVICE void tma_load_3d_pair(u32 to, const TensorMap& map, u32 c0, u32 c1, u32 c2, u32 bar) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+      "l"(reinterpret_cast<u64>(&map)), "r"(c0), "r"(c1), "r"(c2), "r"(bar)
+      : "memory");
+}
+
+// The same into every CTA of the cluster in `ctas`.
+DEVICE void tma_load_3d_multicast(u32 to, const TensorMap& map, u32 c0, u32 c1, u32 c2, u32 bar, u16 ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(to),
+      "l"(reinterpret_cast<u64>(&map)), "r"(c0), "r"(c1), "r"(c2), "r"(bar), "h"(ctas)
+      : "memory");
+}
+
 // cp.async.bulk.tensor.4d, global to shared, PTX 8.0, sm_90
 DEVICE void tma_load_4d(u32 to, const TensorMap& map, u32 c0, u32 c1, u32 c2, u32 c3, u32 bar) {
   asm volatile(
@@ -108,6 +152,14 @@ DEVICE void tma_store_2d(const TensorMap& map, u32 inner, u32 outer, u32 from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
                    reinterpret_cast<u64>(&map)),
                "r"(inner), "r"(outer), "r"(from)
+               : "memory");
+}
+
+// cp.async.bulk.tensor.3d, shared to global, PTX 8.0, sm_90
+DEVICE void tma_store_3d(const TensorMap& map, u32 c0, u32 c1, u32 c2, u32 from) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(
+                   reinterpret_cast<u64>(&map)),
+               "r"(c0), "r"(c1), "r"(c2), "r"(from)
                : "memory");
 }
 

@@ -8,6 +8,7 @@ using u8 = unsigned char;
 using u16 = unsigned short;
 using u32 = unsigned int;
 using u64 = unsigned long long;
+using i32 = int;
 
 namespace ptx {
 

@@ -1,0 +1,115 @@
+// Schedules of groups: which group a tile is of and where its rows end is read from memory, by every role alike.
+#pragma once
+#include "gemmgen/schedule.cuh"
+
+namespace gemmgen {
+
+// Numbers in memory may be any: what is below 0 counts as 0, what is above `most` as `most`.
+DEVICE u32 at_most(i32 x, u32 most) { return x < 0 ? 0 : u32(x) < most ? u32(x) : most; }
+
+// First row of a group, and the one behind its last.
+struct Span {
+  u32 begin, end;
+  DEVICE u32 count() const { return end - begin; }
+};
+
+// A group begins where the one before it ended, rounded up to a multiple of ALIGNMENT.
+template <u32 ALIGNMENT>
+struct GroupEnds {
+  const i32* ends;
+  u32 rows;
+  DEVICE Span next(u32 group, Span before) const {
+    const u32 up = ceil_div(before.end, ALIGNMENT) * ALIGNMENT, begin = up < rows ? up : rows;
+    const u32 end = at_most(ends[group], rows);
+    return {begin, end < begin ? begin : end};
+  }
+};
+
+// A group has the first rows of its own matrix.
+struct GroupCounts {
+  const i32* counts;
+  u32 rows;
+  DEVICE Span next(u32 group, Span) const { return {0, at_most(counts[group], rows)}; }
+};
+
+// Tiles of all groups, one group behind the other, a grid's stride apart. R is the raster of a group's tiles.
+template <class Layout, class R>
+class RowGroups {
+  Layout layout_;
+  u32 cols_, groups_;
+  u32 group_ = 0, first_ = 0, index_;  // first_ is the group's first unit
+  Span span_ = {0, 0};
+  R raster_;
+
+  DEVICE void open() {
+    span_ = layout_.next(group_, span_);
+    raster_ = R(span_.count(), cols_);
+  }
+  DEVICE void place() {
+    while (group_ < groups_ && index_ - first_ >= raster_.units()) {
+      first_ += raster_.units();
+      if (++group_ < groups_) open();
+    }
+    if (valid()) raster_.place(index_ - first_);
+  }
+
+ public:
+  DEVICE RowGroups(u32 m, u32 n, u32 groups, const i32* layout)
+      : layout_{layout, m}, cols_(n), groups_(groups), index_(ptx::cta_index() / R::CLUSTER), raster_(0, n) {
+    if (valid()) open();
+    place();
+  }
+  DEVICE bool valid() const { return group_ < groups_; }
+  DEVICE void advance() {
+    index_ += ptx::cta_count() / R::CLUSTER;
+    place();
+  }
+  DEVICE u32 m() const { return span_.begin + raster_.m(); }
+  DEVICE u32 n() const { return raster_.n(); }
+  DEVICE u32 group() const { return group_; }
+  // The row behind the group's last.
+  DEVICE u32 rows() const { return span_.end; }
+};
+
+// Tiles of rows that each say which group they are of; a tile is of its first row's, and nobody's without one.
+template <class R, u32 TILE_M>
+class RowIds {
+  R raster_;
+  u32 rows_, groups_;
+  const i32* ids_;
+  u32 index_, group_ = 0;
+
+  DEVICE void place() {
+    for (; valid(); index_ += ptx::cta_count() / R::CLUSTER) {
+      raster_.place(index_);
+      group_ = ids_[raster_.m() < rows_ ? raster_.m() : rows_ - 1];
+      if (group_ < groups_) return;
+    }
+  }
+
+ public:
+  DEVICE RowIds(u32 m, u32 n, u32 groups, const i32* ids)
+      : raster_(m, n), rows_(m), groups_(groups), ids_(ids), index_(ptx::cta_index() / R::CLUSTER) {
+    place();
+  }
+  DEVICE bool valid() const { return index_ < raster_.units(); }
+  DEVICE void advance() {
+    index_ += ptx::cta_count() / R::CLUSTER;
+    place();
+  }
+  DEVICE u32 m() const { return raster_.m(); }
+  DEVICE u32 n() const { return raster_.n(); }
+  DEVICE u32 group() const { return group_; }
+  // The row behind the last of the group's in this tile; a whole warp asks.
+  DEVICE u32 rows() const {
+    u32 end = 0;
+#pragma unroll
+    for (u32 i = 0; i < TILE_M; i += 32) {
+      const u32 row = m() + i + ptx::lane_index();
+      if (i + ptx::lane_index() < TILE_M && row < rows_ && u32(ids_[row]) == group_) end = row + 1;
+    }
+    return ptx::largest_of_warp(end);
+  }
+};
+
+}  // namespace gemmgen
