@@ -99,7 +99,7 @@ def _bind_tensor_load(instr: Instr, rank: int, multicast: bool, pair: bool) -> B
 
         def issue(lane: int) -> None:
             chosen = None if ranks is None else ranks(lane)
-            tensor_load(warp, instr, to(lane), tensor(lane), coords(lane), bar(lane), chosen, pair)
+            tensor_load(warp, instr, lane, to(lane), tensor(lane), coords(lane), bar(lane), chosen, pair)
 
         return per_lane(warp, mask, issue)
 
@@ -155,7 +155,8 @@ def _bulk_copy(instr: Instr, mods: Mods, reduction: str) -> Bind:
 def _commit(instr: Instr) -> Bind:
     def bind(warp: Warp, mask: Mask | None) -> Call:
         def commit(lane: int) -> None:
-            warp.out.bulk_groups.setdefault(lane, []).append(warp.out.bulk_open.pop(lane, []))
+            copies = [*warp.out.bulk_open.pop(lane, []), *warp.out.map_uses.pop(lane, [])]
+            warp.out.bulk_groups.setdefault(lane, []).append(copies)
 
         return per_lane(warp, mask, commit)
 

@@ -100,6 +100,8 @@ def _order(warp: Warp, span: Span) -> None:
     if span.cta is None:
         if not span.block.writable:
             raise Fault(f"{span.block.name}: atomic on memory mapped read-only")
+        if (maps := warp.cta.gpu.map_order) is not None:
+            maps.written(warp, span.block, span.offsets, span.lanes)
         return
     np.maximum(span.cta.flag_clock, warp.release(), out=span.cta.flag_clock)
     warp.acquire(span.cta.flag_clock)

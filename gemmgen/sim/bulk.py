@@ -12,7 +12,8 @@ import numpy as np
 from .barrier_ops import find_barrier, locate
 from .errors import Fault
 from .machine import AsyncOp, Cta
-from .memory import PARAM_WINDOW
+from .map_order import MapUse
+from .memory import PARAM_WINDOW, SHARED_START, SHARED_WINDOW
 from .shadow import Shadow
 from .swizzle import SPAN_BYTES, SmemSwizzle
 from .tensor_map import (
@@ -39,17 +40,35 @@ class BulkStore:
     write: AsyncOp
     shadow: Shadow
     words: slice
+    use: MapUse | None = None
     waited_read: bool = False
 
+    def wait(self, warp: Warp, lane: int, read_only: bool) -> None:
+        """Its group has been waited for."""
+        self.read.run()
+        if not self.waited_read:
+            self.waited_read = True
+            self.shadow.async_read_done(warp, self.words)
+            warp.waited.append((lane, self.words, warp.epoch))
+            if self.use is not None:
+                self.use.wait(warp, lane, read_only)
+        if not read_only:
+            self.write.run()
 
-def load_map(warp: Warp, address: int) -> TensorMap:
-    """The tensor map at an address, through the CTA's descriptor cache."""
+
+def load_map(warp: Warp, instr: Instr, lane: int, address: int) -> tuple[TensorMap, MapUse | None]:
+    """The tensor map at an address, through the CTA's descriptor cache, and its use when global memory holds it."""
+    if address % 64:
+        raise Fault(f"tensor map address {address:#x} is not a multiple of 64 bytes")
+    if SHARED_START <= address < 1 << 32 or address >> 32 == SHARED_WINDOW >> 32:
+        raise Fault(f"tensor map address {address:#x} is in shared memory; copy the map to global memory first")
+    order, use = warp.cta.gpu.map_order, None
+    if address >> 32 != PARAM_WINDOW >> 32 and order is not None:
+        use = order.use(warp, lane, address, _what(warp, instr))
     data = warp.cta.maps.get(address)
     if data is None:
-        if address % 64:
-            raise Fault(f"tensor map address {address:#x} is not a multiple of 64 bytes")
         data = warp.cta.maps[address] = _map_data(warp, address)
-    return decode_tensor_map(data)
+    return decode_tensor_map(data), use
 
 
 def _map_data(warp: Warp, address: int) -> bytes:
@@ -81,6 +100,7 @@ def _what(warp: Warp, instr: Instr) -> str:
 def tensor_load(
     warp: Warp,
     instr: Instr,
+    lane: int,
     target: int,
     map_address: int,
     coords: tuple[int, ...],
@@ -89,7 +109,7 @@ def tensor_load(
     pair: bool,
 ) -> None:
     """Global memory to the box's place in one or several CTAs, completing on a barrier there, or of the CTA's pair."""
-    tensor = load_map(warp, map_address)
+    tensor, use = load_map(warp, instr, lane, map_address)
     check_coordinates(tensor, coords)
     memory = warp.cta.gpu.memory
     block = memory.at(tensor.address)
@@ -101,7 +121,12 @@ def tensor_load(
         store_shared_box(tensor, cta.smem.data, offset, fetch())
 
     _check_target(warp, target, 128)
-    landing = Landing(tensor.transaction_bytes, lambda at: _box_words(tensor, at), write, pair=pair)
+    landed = None
+    if use is not None:
+        use.parts = 1 if mask is None else mask.bit_count()
+        warp.out.map_uses.setdefault(lane, []).append(use)
+        landed = use.land
+    landing = Landing(tensor.transaction_bytes, lambda at: _box_words(tensor, at), write, pair=pair, landed=landed)
     queue_landings(warp, instr, target, barrier, mask, landing)
 
 
@@ -210,7 +235,7 @@ def tensor_store(
     warp: Warp, instr: Instr, lane: int, source: int, map_address: int, coords: tuple[int, ...], reduction: str
 ) -> None:
     """The box from shared to global memory, or combined into it."""
-    tensor = load_map(warp, map_address)
+    tensor, use = load_map(warp, instr, lane, map_address)
     check_coordinates(tensor, coords)
     if min(coords) < 0:
         raise Fault(f"a tensor store at {coords}: an H100 traps on a negative coordinate; only loads may start outside")
@@ -228,7 +253,7 @@ def tensor_store(
         else:
             scatter_box(tensor, coords, block.data, block.base, box)
 
-    _queue_store(warp, instr, lane, cta, _box_words(tensor, offset), read, write)
+    _queue_store(warp, instr, lane, cta, _box_words(tensor, offset), read, write).use = use
 
 
 _BULK_TYPES: dict[str, Any] = {"u32": np.uint32, "b32": np.uint32, "s32": np.int32, "f32": np.float32}
@@ -252,6 +277,9 @@ def bulk_store(
 
     def write(data: Array) -> None:
         place = warp.cta.gpu.memory.bytes_at(target, size, write=True)
+        if (maps := warp.cta.gpu.map_order) is not None:
+            block = warp.cta.gpu.memory.at(target)
+            maps.written_by_copy(block, target - block.base, size)
         if not reduction:
             place[:] = data
         elif element == "bf16":
@@ -288,7 +316,7 @@ def _queue_store(
     words: slice,
     read: Callable[[], Array],
     write: Callable[[Array], None],
-) -> None:
+) -> BulkStore:
     what = _what(warp, instr)
     cta.shadow.check_issuer(warp, lane, words, what)
     cta.shadow.async_read(warp.clock, warp.number, words, what)
@@ -303,7 +331,9 @@ def _queue_store(
     gpu = cta.gpu
     gpu.submit(reading)
     gpu.submit(writing)
-    warp.out.bulk_open.setdefault(lane, []).append(BulkStore(reading, writing, cta.shadow, words))
+    store = BulkStore(reading, writing, cta.shadow, words)
+    warp.out.bulk_open.setdefault(lane, []).append(store)
+    return store
 
 
 def wait_bulk(warp: Warp, lane: int, keep: int, read_only: bool) -> None:
@@ -311,13 +341,7 @@ def wait_bulk(warp: Warp, lane: int, keep: int, read_only: bool) -> None:
     groups = warp.out.bulk_groups.get(lane, [])
     done = max(len(groups) - keep, 0)
     for group in groups[:done]:
-        for store in group:
-            store.read.run()
-            if not store.waited_read:
-                store.waited_read = True
-                store.shadow.async_read_done(warp, store.words)
-                warp.waited.append((lane, store.words, warp.epoch))
-            if not read_only:
-                store.write.run()
+        for copy in group:
+            copy.wait(warp, lane, read_only)
     if not read_only:
         warp.out.bulk_groups[lane] = groups[done:]

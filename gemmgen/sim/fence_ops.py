@@ -1,11 +1,10 @@
-"""fence and membar in all their kinds: what each makes visible to whom.
+"""fence and membar in all kinds but that of tensor maps (map_ops.py): what each makes visible to whom.
 They change clocks and caches; they never wait."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .barrier_ops import lane_addresses
 from .control import active_bits
 from .registry import SCOPES, SEMANTICS, SHARED_SPACES, Bind, Call, Mods, instruction
 from .types import Instr, Mask
@@ -24,8 +23,8 @@ def fence_own_barriers(warp: Warp) -> None:
 @instruction("fence", "membar")
 def fence(instr: Instr) -> Bind:
     mods = Mods(instr)
-    proxy = mods.flag("proxy")
-    kind = mods.pick(("async", "tensormap::generic", "alias", "async::generic", "mbarrier_init"))
+    mods.flag("proxy")
+    kind = mods.pick(("async", "alias", "async::generic", "mbarrier_init"))
     mods.flag(
         "gl",
         "sys",
@@ -37,8 +36,6 @@ def fence(instr: Instr) -> Bind:
         "sync_restrict::shared::cluster",
     )
     mods.done()
-    if proxy and kind == "tensormap::generic":
-        return _tensormap_fence(instr)
 
     def bind(warp: Warp, mask: Mask | None) -> Call:
         def call() -> None:
@@ -49,25 +46,6 @@ def fence(instr: Instr) -> Bind:
             if kind == "async":
                 warp.proxy_fence()
             warp.fence_clock = warp.clock.copy()
-
-        return call
-
-    return bind
-
-
-def _tensormap_fence(instr: Instr) -> Bind:
-    """The only thing that drops a tensor map from the descriptor cache: the acquire side."""
-    acquires = "acquire" in instr.parts or "acq_rel" in instr.parts
-
-    def bind(warp: Warp, mask: Mask | None) -> Call:
-        targets = lane_addresses(warp, instr.operands[0], mask) if instr.operands else None
-
-        def call() -> None:
-            if acquires and targets is not None:
-                for _, address in targets():
-                    warp.cta.maps.pop(address, None)
-            elif active_bits(warp, mask):
-                warp.fence_clock = warp.clock.copy()
 
         return call
 

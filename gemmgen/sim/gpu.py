@@ -19,6 +19,7 @@ from . import families  # noqa: F401  (registers the instruction families)
 from .errors import Deadlock, Fault, Race, SimulationError
 from .labels import Labels
 from .machine import AsyncOp, Cluster, Triple
+from .map_order import MapOrder
 from .memory import POISON, GlobalMemory
 from .module import Module
 from .program import Program
@@ -76,6 +77,7 @@ class Gpu:
         self.max_instructions = max_instructions
         self.discarded_rows = discarded_rows
         self.memory = GlobalMemory()
+        self.map_order: MapOrder | None = None  # of a launch that copies tensors
         self.pending: list[AsyncOp] = []
         self.unlaunched: deque[Triple] = deque()  # first CTAs of clusters that wait for room, or to be cancelled
         self.progress = 0
@@ -138,6 +140,7 @@ class Gpu:
 
     def _run(self, program: Program, launch: Launch) -> None:
         self.pending = []
+        self.map_order = MapOrder(self) if program.copies_tensors else None
         steps = (range(0, g, c) for g, c in zip(launch.grid[::-1], launch.cluster[::-1], strict=True))
         self.unlaunched = deque((x, y, z) for z, y, x in itertools.product(*steps))
         room = max(1, self.sms // (launch.cluster[0] * launch.cluster[1] * launch.cluster[2]))

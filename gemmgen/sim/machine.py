@@ -18,6 +18,7 @@ from .warp import Warp
 
 if TYPE_CHECKING:
     from .gpu import Gpu
+    from .map_order import Acquire
     from .program import Program
 
 BARRIER_CLOCKS = 64  # clock components for the mbarriers of one CTA
@@ -60,6 +61,7 @@ class Cta:
         self.barriers_made = 0
         self.named: dict[int, NamedBarrier] = {}
         self.maps: dict[int, bytes] = {}  # descriptor cache, dropped only by fence.proxy.tensormap
+        self.acquires: dict[int, dict[int, Acquire]] = {}  # by address of a map, then by warp
         self.wgmma_ops: dict[tuple[int, int], Any] = {}
         self.flag_clock = np.zeros((CLOCK_ROWS, cluster.clock_size), np.int32)  # by volatile and atomic accesses
         self.tensor: Any = None  # tensor memory and pipe, once a tcgen05 instruction ran

@@ -162,10 +162,12 @@ def note_read(warp: Warp, span: Span, nbytes: int, ordered: bool) -> None:
 
 
 def note_write(warp: Warp, span: Span, nbytes: int, ordered: bool) -> None:
-    """Tell the shadow about a shared-memory store."""
+    """Tell the shadow about a shared-memory store, and whoever watches tensor maps about one to global memory."""
     if span.cta is None:
         if not span.block.writable:
             raise Fault(f"{span.block.name}: store at offset {int(span.offsets[0])} to memory mapped read-only")
+        if (maps := warp.cta.gpu.map_order) is not None:
+            maps.written(warp, span.block, span.offsets, span.lanes)
         return
     words = words_of(span.offsets, nbytes)
     if ordered:

@@ -48,6 +48,7 @@ class Outstanding:
     wgmma_groups: list[list[Any]] = field(default_factory=list)
     bulk_open: dict[int, list[Any]] = field(default_factory=dict)
     bulk_groups: dict[int, list[list[Any]]] = field(default_factory=dict)
+    map_uses: dict[int, list[Any]] = field(default_factory=dict)  # loads by maps in global memory, not yet committed
     copy_open: list[tuple[Any, Array]] = field(default_factory=list)
     copy_groups: list[list[tuple[Any, Array]]] = field(default_factory=list)
 

@@ -231,39 +231,6 @@ def test_multicast_writes_and_signals_every_cta(schedule: sim.Schedule) -> None:
     assert (out.reshape(2, 32) == np.arange(1, 33)).all()
 
 
-def test_replaced_tensor_map_is_seen_only_after_the_acquire_fence() -> None:
-    """The kernel copies its map to global memory, loads with it, edits the copy's address and loads again."""
-    body = (
-        START.replace("{fence}", FENCE)
-        + ZERO
-        + """
-    mov.u64 %d6, out; add.s64 %d6, %d1, 1024; setp.lt.u32 %p4, %r1, 32; mul.wide.u32 %d7, %r1, 4;
-    add.s64 %d8, %d3, %d7; add.s64 %d9, %d6, %d7; @%p4 ld.u32 %r20, [%d8]; @%p4 st.global.u32 [%d9], %r20; bar.sync 0;
-    @%p1 bra FIRST; mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 1024; LOAD [%r2], [%d6, {%r10, %r11}], [%r3];
-FIRST:
-    """.replace("LOAD", LOAD).replace("mov.u64 %d6, out; ", "")
-        + WAIT.format(n=1, parity=0)
-        + """
-    bar.sync 0; @%p1 bra SECOND; ld.param.u64 %d10, [map+16]; ld.global.u64 %d11, [%d1+2048];
-    tensormap.replace.tile.global_address.global.b1024.b64 [%d6], %d11; {acquire}
-    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r3], 1024; LOAD [%r2], [%d6, {%r10, %r11}], [%r3]; SECOND:
-    """.replace("LOAD", LOAD)
-        + WAIT.format(n=2, parity=1)
-        + READ
-    )
-    acquire = "fence.proxy.tensormap::generic.acquire.gpu [%d6], 128;"
-    results = []
-    for fence in (acquire, ""):
-        gpu, out, data = sim.Gpu(sim.Schedule("early")), np.zeros(1024, np.uint32), source(16)
-        address = gpu.map(data, "data")
-        out[512:514] = np.frombuffer(pointer(address + 1024), np.uint32)
-        encoded = sim.encode_tensor_map("uint32", address, [32, 8], [128], [32, 8], [1, 1], "none")
-        params = [pointer(gpu.map(out, "out")), encoded]
-        gpu.launch(sim.load(text(body.replace("{acquire}", fence))), "k", (1,), (64,), params, shared_bytes=8192)
-        results.append(int(out[0]))
-    assert results == [257, 1]
-
-
 def test_bad_tensor_maps_and_targets_are_named() -> None:
     with pytest.raises(sim.Fault, match=r"no tensor map"):
         gpu = sim.Gpu(sim.Schedule("early"))
