@@ -147,7 +147,8 @@ def quantising_store(plan: Plan, layout: str, warp: str, name: str) -> str:
     assert store.scales is not None
     scales = plan.operand(store.scales)
     arguments = [f"gemmgen::{RULES[store.dtype, scales.dtype]}<{store.block}>", f"gemmgen::{_scale_place(scales)}"]
-    place = f"{{{address(plan, scales.name)}, p.{scales.name}_stride}}"
+    begin = address(plan, scales.name) if store.through is None else f"p.{scales.name}"
+    place = f"{{{begin}, p.{scales.name}_stride}}"
     if store.through is None:
         kind, given = "Direct", f"{address(plan, store.operand)}, p.{store.operand}_stride, {place}"
         arguments += [str(store.row_bytes * 8 // store.dtype.bits)] if layout == "Rows" else []

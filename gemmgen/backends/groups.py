@@ -22,19 +22,43 @@ def schedule(plan: Plan) -> str:
 def groups_view(plan: Plan) -> dict[str, Any]:
     """Fields of templates: nothing changes without groups."""
     if plan.groups is None:
-        return {"grouped": False, "rows": "p.m", "own_rows": False, "store_in_tile": plan.sliced}
+        return {"grouped": False, "rows": "p.m", "moves": [], "store_in_tile": plan.sliced, "cleared": []}
     own, staged = plan.operand(plan.store.operand).grouped, plan.store.through is not None
     return {
         "grouped": True,
         "rows": row_end(plan),
-        "own_rows": own and staged,
+        "moves": _moves(plan) if own and staged else [],
         "store_in_tile": own and not staged,
+        "cleared": _cleared(plan),
     }
 
 
 def row_end(plan: Plan) -> str:
     """Where the rows of a tile end that are stored."""
     return "rows" if isinstance(plan.groups, RowGroups) else "p.m"
+
+
+def _moves(plan: Plan) -> list[str]:
+    """What a staged store is told of a tile whose group has a matrix of its own."""
+    lines, scales = ["store.rows().of(group);"], plan.store.scales
+    if scales is not None:
+        lines.append(f"store.scales() = {{{address(plan, scales)}, p.{scales}_stride}};")
+    return lines
+
+
+def _cleared(plan: Plan) -> list[str]:
+    """What is cleared of outputs between the rows of a group and those of the next, but for the warp that does it."""
+    if not isinstance(plan.groups, RowGroups) or not plan.groups.zero_padding:
+        return []
+    found = []
+    for operand in map(plan.operand, plan.outputs):
+        if operand.plane[:1] != ("m",) or operand.plane[1:] not in (("n",), ("n/2",)):
+            continue
+        part = "" if operand.plane[1] == "n" else " / 2"
+        staged = "_rows" if operand.name == plan.store.operand and plan.store.through is not None else ""
+        at = f"p.{operand.name}{staged}"
+        found.append(f"TILE_N{part}>({at}, {at}_stride, rows, tile.next(), tile.n(){part}, p.n{part}")
+    return found
 
 
 def extents(plan: Plan) -> str:

@@ -34,6 +34,13 @@ from gemmgen.ir import (
     is_counter,
 )
 
+BOX_SOURCES = {
+    (False, False): "gemmgen::Whole",
+    (True, False): "gemmgen::RowsInTurn",
+    (False, True): "gemmgen::OfGroup",
+    (True, True): "gemmgen::RowsInTurnOfGroup",
+}
+"""What boxes are of, by whether they take halves in turn and whether every group has a matrix."""
 MMA_CALLS = {"e4m3": "f32_e4m3_e4m3", "bf16": "f32_bf16_bf16<A::TRANSPOSE, B::TRANSPOSE>"}
 
 
@@ -168,8 +175,7 @@ def _place(plan: Plan, ring: RingPlan, part: Part) -> str:
         box = f"{entry.box[1]}, {entry.box[0]}, {element_bytes}"
         return f"using {name} = gemmgen::Stack<{part.offset}, {part.stack}, {box}>;"
     shape = [part.offset, part.atoms, entry.box[1] * part.shared, entry.box[0], element_bytes]
-    source = "gemmgen::RowsInTurn" if part.halves else "gemmgen::Whole"
-    source = "gemmgen::OfGroup" if plan.operand(part.operand).grouped else source
+    source = BOX_SOURCES[part.halves, plan.operand(part.operand).grouped]
     source = f"gemmgen::EvictedFirst<{source}>" if part.evict_first else source
     further = [part.shared, source, part.atom_rows]
     usual = [1, "gemmgen::Whole", shape[2]]

@@ -18,8 +18,13 @@ template <u32 ALIGNMENT>
 struct GroupEnds {
   const i32* ends;
   u32 rows;
+  // Where a group may begin behind row `end`.
+  DEVICE u32 begin(u32 end) const {
+    const u32 up = ceil_div(end, ALIGNMENT) * ALIGNMENT;
+    return up < rows ? up : rows;
+  }
   DEVICE Span next(u32 group, Span before) const {
-    const u32 up = ceil_div(before.end, ALIGNMENT) * ALIGNMENT, begin = up < rows ? up : rows;
+    const u32 begin = this->begin(before.end);
     const u32 end = at_most(ends[group], rows);
     return {begin, end < begin ? begin : end};
   }
@@ -69,7 +74,19 @@ class RowGroups {
   DEVICE u32 group() const { return group_; }
   // The row behind the group's last.
   DEVICE u32 rows() const { return span_.end; }
+  // Whether no tile below this one has rows of the group.
+  DEVICE bool last(u32 tile_m) const { return m() + tile_m >= span_.end; }
+  // The row where the next group may begin.
+  DEVICE u32 next() const { return layout_.begin(span_.end); }
 };
+
+// Zeros in rows from `from` up to `to`, columns from n, at most COLS of `cols`; warps take rows in turn.
+template <u32 COLS, class T>
+DEVICE void clear_rows(T* out, u64 stride, u32 from, u32 to, u32 n, u32 cols, u32 warp, u32 warps) {
+  const u32 end = n + COLS < cols ? n + COLS : cols;
+  for (u32 m = from + warp; m < to; m += warps)
+    for (u32 col = n + ptx::lane_index(); col < end; col += 32) out[m * stride + col] = {};
+}
 
 // Tiles of rows that each say which group they are of; a tile is of its first row's, and nobody's without one.
 template <class R, u32 TILE_M>

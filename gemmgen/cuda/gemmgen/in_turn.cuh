@@ -69,6 +69,32 @@ struct WordsInTurn {
   }
 };
 
+// Halves of an axis of a group's own matrix: maps have a fifth dimension of groups.
+struct RowsInTurnOfGroup : RowsInTurn {
+  template <class... Policy>
+  DEVICE static void load(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, u32 group, Policy... policy) {
+    ptx::tma_load_5d(to, map, inner, 0, 0, outer / 16, group, full, policy...);
+  }
+  DEVICE static void load_own(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, u32 group) {
+    ptx::tma_load_5d_own(to, map, inner, 0, 0, outer / 16, group, full);
+  }
+  DEVICE static void load_pair(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, u32 group) {
+    ptx::tma_load_5d_pair(to, map, inner, 0, 0, outer / 16, group, full);
+  }
+  DEVICE static void load_multicast(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, u16 ctas,
+                                    u32 group) {
+    ptx::tma_load_5d_multicast(to, map, inner, 0, 0, outer / 16, group, full, ctas);
+  }
+};
+struct WordsInTurnOfGroup {
+  DEVICE static void load(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, u32 group) {
+    ptx::tma_load_5d(to, map, 0, 0, inner / 16, outer, group, full);
+  }
+  DEVICE static void load_own(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, u32 group) {
+    ptx::tma_load_5d_own(to, map, 0, 0, inner / 16, outer, group, full);
+  }
+};
+
 // Of either kind, and L2 may drop it before anything else.
 template <class From>
 struct EvictedFirst : From {

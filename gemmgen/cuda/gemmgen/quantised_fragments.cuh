@@ -128,6 +128,7 @@ class StagedQuantisedFragments {
   DEVICE StagedQuantisedFragments(const ptx::TensorMap& map, u32 buffers, u32 warp, Scales scales, Rows rows = {})
       : map_(map), buffers_(ptx::smem_base() + buffers + warp * SLOTS * BUFFER), scales_(scales), rows_(rows) {}
   DEVICE Rows& rows() { return rows_; }
+  DEVICE Scales& scales() { return scales_; }
 
   // The warp's 16 rows from row m, columns from n.
   template <u32 REGS, class F>

@@ -147,6 +147,51 @@ DEVICE void tma_load_4d_multicast(u32 to, const TensorMap& map, u32 c0, u32 c1, 
       : "memory");
 }
 
+// cp.async.bulk.tensor.5d, global to shared, PTX 8.0, sm_90
+DEVICE void tma_load_5d(u32 to, const TensorMap& map, u32 c0, u32 c1, u32 c2, u32 c3, u32 c4, u32 bar) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(to),
+      "l"(reinterpret_cast<u64>(&map)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "r"(bar)
+      : "memory");
+}
+
+// The same with a policy of L2 for what is read.
+DEVICE void tma_load_5d(u32 to, const TensorMap& map, u32 c0, u32 c1, u32 c2, u32 c3, u32 c4, u32 bar, u64 policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(to),
+      "l"(reinterpret_cast<u64>(&map)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "r"(bar), "l"(policy)
+      : "memory");
+}
+
+// The same into a CTA that is in no cluster, PTX 8.6, sm_90
+DEVICE void tma_load_5d_own(u32 to, const TensorMap& map, u32 c0, u32 c1, u32 c2, u32 c3, u32 c4, u32 bar) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cta.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(to),
+      "l"(reinterpret_cast<u64>(&map)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "r"(bar)
+      : "memory");
+}
+
+// The same with a barrier that may lie in the pair's other CTA, PTX 8.6, sm_100a
+DEVICE void tma_load_5d_pair(u32 to, const TensorMap& map, u32 c0, u32 c1, u32 c2, u32 c3, u32 c4, u32 bar) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.cta_group::2.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::"r"(to),
+      "l"(reinterpret_cast<u64>(&map)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "r"(bar)
+      : "memory");
+}
+
+// The same into every CTA of the cluster in `ctas`.
+DEVICE void tma_load_5d_multicast(u32 to, const TensorMap& map, u32 c0, u32 c1, u32 c2, u32 c3, u32 c4, u32 bar, u16 ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;" ::"r"(to),
+      "l"(reinterpret_cast<u64>(&map)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "r"(bar), "h"(ctas)
+      : "memory");
+}
+
 // cp.async.bulk.tensor.2d, shared to global, PTX 8.0, sm_90
 DEVICE void tma_store_2d(const TensorMap& map, u32 inner, u32 outer, u32 from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
