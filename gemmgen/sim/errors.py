@@ -34,6 +34,14 @@ class Fault(SimulationError):
     """Anything else the hardware would trap on or leave undefined."""
 
 
+def as_simulation_error(error: Exception) -> SimulationError:
+    """The same complaint as a simulation error, with the traceback that leads to the instruction."""
+    if isinstance(error, SimulationError):
+        return error
+    kind = OutOfBounds if isinstance(error, IndexError) else Fault
+    return kind(str(error)).with_traceback(error.__traceback__)
+
+
 @dataclass(frozen=True)
 class Place:
     """Where an instruction stands: PTX line, and the CUDA line and spec comment if the text was compiled with them."""

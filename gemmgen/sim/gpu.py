@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import families  # noqa: F401  (registers the instruction families)
-from .errors import Deadlock, Fault, Race, SimulationError
+from .errors import Deadlock, Fault, Race, SimulationError, as_simulation_error
 from .labels import Labels
 from .machine import AsyncOp, Cluster, Triple
 from .map_order import MapOrder
@@ -248,10 +248,11 @@ class Gpu:
             op = pool[0]
         try:
             op.run()
-        except SimulationError as error:
+        except (SimulationError, ValueError, IndexError) as error:
             if getattr(error, "located", False):
                 raise
-            raise type(error)(f"{op.what}: {error}") from error
+            found = as_simulation_error(error)
+            raise type(found)(f"{op.what}: {found}") from error
         return True
 
     def _deadlock_text(self, resident: list[Cluster]) -> str:

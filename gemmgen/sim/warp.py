@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .blocks import BlockCode, site_of
-from .errors import Fault, OutOfBounds, SimulationError
+from .errors import Fault, SimulationError, as_simulation_error
 from .groups import FULL, REPICK, YIELD, Group, Wait, lane_ranges, lanes_of, mask_array
 from .registry import CONTROL, Call, meaning
 from .shadow import CLOCK_ROWS
@@ -255,7 +255,7 @@ class Warp:
         except SimulationError as error:
             raise self._located(error, block) from error
         except (ValueError, IndexError) as error:
-            raise self._located(_as_simulation_error(error), block) from error
+            raise self._located(as_simulation_error(error), block) from error
 
     def _located(self, error: SimulationError, block: Block | None) -> SimulationError:
         if block is None or getattr(error, "located", False):
@@ -390,12 +390,6 @@ def _in_turn(before: Call, call: Call) -> Call:
         return call()
 
     return both
-
-
-def _as_simulation_error(error: Exception) -> SimulationError:
-    """The same complaint as a simulation error, with the traceback that leads to the instruction."""
-    kind = OutOfBounds if isinstance(error, IndexError) else Fault
-    return kind(str(error)).with_traceback(error.__traceback__)
 
 
 __all__ = ["REPICK", "YIELD", "Wait", "Warp"]

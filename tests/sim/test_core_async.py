@@ -38,13 +38,13 @@ def text(body: str) -> str:
 
 
 def launch(
-    body: str, schedule: sim.Schedule, source: np.ndarray, swizzle: str = "none", threads: int = 64
+    body: str, schedule: sim.Schedule, source: np.ndarray, swizzle: str = "none", threads: int = 64, rows: int = 0
 ) -> np.ndarray:
-    """Two warps; the map covers source [rows, 32] of uint32 with boxes of 8 x 32."""
+    """Two warps; the map covers source [rows, 32] of uint32 (or claims other rows) with boxes of 8 x 32."""
     gpu = sim.Gpu(schedule)
     out = np.zeros(64, np.uint32)
     address, target = gpu.map(source, "source"), gpu.map(out, "out")
-    rows, columns = source.shape
+    rows, columns = rows or len(source), source.shape[1]
     encoded = sim.encode_tensor_map("uint32", address, [columns, rows], [columns * 4], [32, 8], [1, 1], swizzle)
     report = gpu.launch(
         sim.load(text(body)), "k", (1,), (threads,), [pointer(target), encoded], shared_bytes=8192, labels=LABELS
@@ -75,6 +75,12 @@ def test_tensor_load_lands_before_the_wait_passes(schedule: sim.Schedule) -> Non
 def test_out_of_bounds_rows_are_zero_and_count_as_bytes() -> None:
     body = good().replace("mov.u32 %r11, 0;", "mov.u32 %r11, -1;")
     assert launch(body, sim.Schedule("late"), source(7)).tolist() == [0] * 32 + list(range(1, 33))
+
+
+@pytest.mark.parametrize("schedule", MODES, ids=lambda s: f"{s.mode}{s.seed}")
+def test_a_map_that_names_more_than_the_buffer_is_out_of_bounds_whenever_it_lands(schedule: sim.Schedule) -> None:
+    with pytest.raises(sim.OutOfBounds, match="dims and strides name more than is allocated"):
+        launch(good(), schedule, source(8)[:4], rows=8)
 
 
 @pytest.mark.parametrize("schedule", MODES[:2], ids=lambda s: s.mode)
