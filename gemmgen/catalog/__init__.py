@@ -19,6 +19,7 @@ from gemmgen.catalog.fused import (
     head_split_output,
     mxfp8_output,
 )
+from gemmgen.catalog.grouped import GROUPED_SHAPES, LAYOUT, in_row_groups, of_group
 from gemmgen.catalog.layout import layouts, pack_bytes, pack_ue8m0, to_k_major, to_m_major
 from gemmgen.catalog.prenorm import (
     PRENORM_COLUMNS,
@@ -115,6 +116,8 @@ __all__ = [
     "FP8",
     "FP8_FP4",
     "FUSED",
+    "GROUPED_SHAPES",
+    "LAYOUT",
     "LAYOUTS",
     "MXFP4",
     "NVFP4",
@@ -142,9 +145,11 @@ __all__ = [
     "fused_operator",
     "fused_specs",
     "head_split_output",
+    "in_row_groups",
     "launched_early",
     "layouts",
     "mxfp8_output",
+    "of_group",
     "pack_bytes",
     "pack_ue8m0",
     "prenorm_forms",

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from gemmgen.ir import DType, KernelSpec, Multiplier, Operand, RowGroups
+from gemmgen.catalog.dense import Shape
+from gemmgen.ir import DType, KernelSpec, Operand, RowGroups
 
 LAYOUT = "layout"
 """The operand that says where groups lie."""
+GROUPED_SHAPES = (
+    Shape(64, 32, groups=1),
+    Shape(64, 128, groups=1),
+    Shape(128, 128, unroll=8, staging=4),
+    Shape(128, 192, unroll=1, staging=3),
+    Shape(256, 128, unroll=1),
+)
+"""The tiles of row groups on sm90, for every type and layout."""
 
 
 def in_row_groups(spec: KernelSpec, by: str, alignment: int = 1, zero_padding: bool = False) -> KernelSpec:
@@ -14,10 +23,7 @@ def in_row_groups(spec: KernelSpec, by: str, alignment: int = 1, zero_padding: b
     ``by`` is what the layout holds, see ``RowGroups``: with counts, A and all that has rows have a matrix a group.
     """
     groups = RowGroups(by=by, layout=LAYOUT, alignment=alignment, zero_padding=zero_padding)  # type: ignore[arg-type]
-    of_each = _of_each_group(spec) | (
-        {each.name for each in spec.operands if "m" in each.axes} if by == "counts" else set()
-    )
-    operands = [_grouped(each) if each.name in of_each else each for each in spec.operands]
+    operands = [of_group(each, by) for each in spec.operands]
     layout = Operand(name=LAYOUT, dtype=DType.I32, box=("m",) if by == "ids" else ("g",))
     marks = (f"_by_{by}", f"_a{alignment}" if alignment > 1 else "", "_zero" if zero_padding else "")
     return spec.replace(
@@ -27,12 +33,15 @@ def in_row_groups(spec: KernelSpec, by: str, alignment: int = 1, zero_padding: b
     )
 
 
-def _of_each_group(spec: KernelSpec) -> set[str]:
-    """Operands that cover n but no rows: B, its scales, vectors along n."""
-    assert isinstance(spec.math.body, Multiplier)
-    return {each.name for each in spec.operands if "n" in each.axes and "m" not in each.axes} | {
-        each.name for each in spec.operands if each.on_device
-    }
+def of_group(operand: Operand, by: str) -> Operand:
+    """An operand of a dense product as groups of rows have it.
+
+    What covers n but no rows (B, its scales, vectors along n) is of each group, and so is a number on the device; with
+    counts all that has rows is, too.
+    """
+    own = by == "counts" and "m" in operand.axes
+    per_column = "n" in operand.axes and "m" not in operand.axes
+    return _grouped(operand) if own or per_column or operand.on_device else operand
 
 
 def _grouped(operand: Operand) -> Operand:

@@ -27,6 +27,12 @@ from gemmgen.ops.api_fused import (
 )
 from gemmgen.ops.api_heads import fp8_gemm_nt_skip_head_mid
 from gemmgen.ops.fused_op import FUSED_OPERATORS, FusedOp, fuse
+from gemmgen.ops.mk_alignment import (
+    get_m_alignment_for_contiguous_layout,
+    get_mk_alignment_for_contiguous_layout,
+    get_theoretical_mk_alignment_for_contiguous_layout,
+    set_mk_alignment_for_contiguous_layout,
+)
 from gemmgen.ops.quantise import (
     cast_back_from_fp4,
     cast_back_from_fp8,
@@ -88,8 +94,11 @@ __all__ = [
     "fp8_gemm_tt",
     "from_blocked_128x4",
     "fuse",
+    "get_m_alignment_for_contiguous_layout",
+    "get_mk_alignment_for_contiguous_layout",
     "get_mn_major_tma_aligned_packed_ue8m0_tensor",
     "get_mn_major_tma_aligned_tensor",
+    "get_theoretical_mk_alignment_for_contiguous_layout",
     "get_tma_aligned_size",
     "mxfp4_gemm_nt",
     "nvfp4_gemm_nt",
@@ -99,6 +108,7 @@ __all__ = [
     "per_token_cast_to_fp4",
     "per_token_cast_to_fp8",
     "requantise_to_ue8m0",
+    "set_mk_alignment_for_contiguous_layout",
     "spec_for",
     "tf32_hc_prenorm_gemm",
     "to_blocked_128x4",

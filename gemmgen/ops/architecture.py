@@ -46,3 +46,8 @@ def _family(index: int) -> str | None:
         return resolve(torch.cuda.get_device_capability(index)).family
     except (UnsupportedArchitecture, RuntimeError, AssertionError):  # no such kernels, or fake tensors without a GPU
         return None
+
+
+def family_here() -> str | None:
+    """The architecture that a call without tensors means: what is simulated or prepared for, else the current GPU's."""
+    return family_at(-1) or (family_at(torch.cuda.current_device()) if torch.cuda.is_available() else None)

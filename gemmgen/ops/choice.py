@@ -69,18 +69,21 @@ def microseconds(cycles: float) -> float:
     return LAUNCH_US + cycles / MHZ
 
 
-def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -> Cost:
-    """Cycles the problem takes with this tile, by term. ``k_bytes`` is k times the bytes of an element of A."""
+def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool, groups: int = 1) -> Cost:
+    """Cycles the problem takes with this tile, by term. ``k_bytes`` is k times the bytes of an element of A.
+
+    Groups are as many problems of ``m`` rows each, whose tiles share the waves.
+    """
     if shape.splits is not None:
         return _few_rows(shape, shape.splits, m, n, k_bytes, sms, promoted)
     ctas = shape.cluster[0] * shape.cluster[1]
-    units = -(-m // (shape.m * shape.cluster[0])) * -(-n // (shape.n * shape.cluster[1]))
+    units = groups * -(-m // (shape.m * shape.cluster[0])) * -(-n // (shape.n * shape.cluster[1]))
     at_once = max(1, sms * shape.ctas_per_sm // ctas)
     name, block = _block(shape, m, n, units * ctas, sms, promoted)
     tile = {name: -(-k_bytes // 128) * block, "epilogue": _epilogue(shape)}
     compute = in_waves(tile, units / at_once, _waves(shape, m, n, units, at_once, k_bytes, sms, promoted))
     start = {"start": SOLE_START if shape.ctas_per_sm == 1 else 0}
-    memory = ((m + n) * k_bytes + 2 * m * n) / DEVICE_BYTES
+    memory = groups * ((m + n) * k_bytes + 2 * m * n) / DEVICE_BYTES
     return Cost(beside_memory({**compute, **start}, memory, OVERLAP))
 
 

@@ -27,10 +27,13 @@ COLUMNS_FOR_TWO = {False: 256, True: 224}
 """The widest tile of which two accumulators fit, without and with block scales beside them."""
 
 
-def cost(shape: PairShape, m: int, n: int, k_bytes: int, sms: int, scaled: bool) -> Cost:
-    """What a problem costs with this tile, in columns of a K block; pairs and width decide among equals."""
+def cost(shape: PairShape, m: int, n: int, k_bytes: int, sms: int, scaled: bool, groups: int = 1) -> Cost:
+    """What a problem costs with this tile, in columns of a K block; pairs and width decide among equals.
+
+    Groups are as many problems of ``m`` rows each.
+    """
     (rows, columns), cluster = shape.tile, shape.cluster
-    tiles = -(-m // (rows * cluster.m)) * -(-n // (columns * cluster.n))
+    tiles = groups * -(-m // (rows * cluster.m)) * -(-n // (columns * cluster.n))
     at_once = max(1, sms // shape.ctas)
     waves, blocks = -(-tiles // at_once), -(-k_bytes // 128)
     stores = waves if shape.n > COLUMNS_FOR_TWO[scaled] else 1

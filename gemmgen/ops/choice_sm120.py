@@ -41,9 +41,12 @@ def allowed(shapes: tuple[WarpShape, ...], m: int, n: int) -> tuple[WarpShape, .
     return tuple(shape for shape in shapes if workspace(shape, m, n) <= WORKSPACE)
 
 
-def cost(shape: WarpShape, m: int, n: int, k_bytes: int, sms: int, word_bytes: int = 128) -> Cost:
-    """Cycles a problem takes with this tile, by term; ``word_bytes`` of k have their scales in one word."""
-    units = -(-m // shape.m) * -(-n // shape.n) * shape.splits
+def cost(shape: WarpShape, m: int, n: int, k_bytes: int, sms: int, word_bytes: int = 128, groups: int = 1) -> Cost:
+    """Cycles a problem takes with this tile, by term; ``word_bytes`` of k have their scales in one word.
+
+    Groups are as many problems of ``m`` rows each.
+    """
+    units = groups * -(-m // shape.m) * -(-n // shape.n) * shape.splits
     at_once = sms * shape.ctas_per_sm
     words = -(-k_bytes // word_bytes)
     share = min(k_bytes, -(-words // shape.splits) * word_bytes)
@@ -56,5 +59,5 @@ def cost(shape: WarpShape, m: int, n: int, k_bytes: int, sms: int, word_bytes: i
     tile = {name: -(-share // 128) * bounds[name] * shape.ctas_per_sm, "epilogue": TILE}
     if shape.splits > 1:
         tile["meeting"] = SPLIT + (1 + shape.splits) * shape.m * shape.n * 4 / COPIES
-    memory = ((m + n) * k_bytes + 2 * m * n) / MEMORY
+    memory = groups * ((m + n) * k_bytes + 2 * m * n) / MEMORY
     return Cost(beside_memory(in_waves(tile, units / at_once, -(-units // at_once)), memory, 0))

@@ -12,6 +12,7 @@ import torch
 
 from gemmgen.ir import DType, Operand
 from gemmgen.ops.dispatch import Choice, Dispatcher
+from gemmgen.ops.groups import Groups, behind, of_groups, problem_of
 from gemmgen.ops.launch import Slots
 from gemmgen.ops.memory import pointer_fault, tma_fault
 from gemmgen.ops.problem import Tensors, check_rank
@@ -65,9 +66,9 @@ def bf16_call(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, d: torch
 
 
 def scale_columns(b: torch.Tensor, sfb: torch.Tensor) -> int:
-    """Columns of the output per scale of B, by the shape of the scales: 1 for [n, k/128], else 128."""
-    n = b.shape[0] if b.dim() == 2 else 0
-    return 1 if sfb.dim() == 2 and n > 1 and sfb.shape[0] == n else 128
+    """Columns of the output per scale of B, by the shape of the scales: 1 for [.., n, k/128], else 128."""
+    n = b.shape[-2] if b.dim() >= 2 else 0
+    return 1 if sfb.dim() == b.dim() and n > 1 and sfb.shape[-2] == n else 128
 
 
 def empty(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -87,69 +88,65 @@ def _bf16_dispatcher(dtype: torch.dtype, residual: bool) -> Dispatcher:
     return bf16_dispatcher(plain(dtype, residual))
 
 
-def fp8_dispatcher(columns: int, tail: Tail) -> Dispatcher:
+def fp8_dispatcher(columns: int, tail: Tail, groups: Groups | None = None) -> Dispatcher:
     """Calls with fp32 scales, one for so many columns of the product, and what follows it."""
+    a, sfa, b, sfb = of_groups(groups, (_A[DType.E4M3], _SFA, _B[DType.E4M3], _SFB[columns]))
 
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
-        sfa_major, copied = _scale_layout(tensors["sfa"], tensors["sfb"], columns)
+        sfa_major, copied = _scale_layout((sfa, tensors["sfa"]), (sfb, tensors["sfb"]), columns)
         spec = spec_for(
             "fp8_gemm_nt",
-            sizes["m"],
-            sizes["n"],
-            sizes["k"],
-            target.sms,
+            sms=target.sms,
             arch=target.family,
             card=target.card,
             sfa_major=sfa_major,
             sfb_columns=columns,
             **tail.spec_choices(tensors),
+            **problem_of(groups, sizes),
         )
         return Choice(spec, copied)
 
-    inputs = (_A[DType.E4M3], _SFA, _B[DType.E4M3], _SFB[columns])
-    return Dispatcher((*inputs, *tail.operands), tail.outputs, tail.scalars, choose, tail.gated)
+    return Dispatcher((a, sfa, b, sfb, *behind(groups, tail)), tail.outputs, tail.scalars, choose, tail.gated)
 
 
-def bf16_dispatcher(tail: Tail) -> Dispatcher:
+def bf16_dispatcher(tail: Tail, groups: Groups | None = None) -> Dispatcher:
     """Calls in bf16 of any layout, and what follows the product."""
+    a, b = of_groups(groups, (_A[DType.BF16], _B[DType.BF16]))
 
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
-        layout = ("n" if is_k_major(_A[DType.BF16], tensors["a"]) else "t") + (
-            "t" if is_k_major(_B[DType.BF16], tensors["b"]) else "n"
-        )
+        layout = ("n" if is_k_major(a, tensors["a"]) else "t") + ("t" if is_k_major(b, tensors["b"]) else "n")
         spec = spec_for(
             f"bf16_gemm_{layout}",
-            sizes["m"],
-            sizes["n"],
-            sizes["k"],
-            target.sms,
+            sms=target.sms,
             arch=target.family,
             card=target.card,
             **tail.spec_choices(tensors),
+            **problem_of(groups, sizes),
         )
         return Choice(spec)
 
-    inputs = (_A[DType.BF16], _B[DType.BF16])
-    return Dispatcher((*inputs, *tail.operands), tail.outputs, tail.scalars, choose, tail.gated)
+    return Dispatcher((a, b, *behind(groups, tail)), tail.outputs, tail.scalars, choose, tail.gated)
 
 
-def _scale_layout(sfa: torch.Tensor, sfb: torch.Tensor, columns: int) -> tuple[str, frozenset[str]]:
+def _scale_layout(
+    of_a: tuple[Operand, torch.Tensor], of_b: tuple[Operand, torch.Tensor], columns: int
+) -> tuple[str, frozenset[str]]:
     """``sfa_major`` of the kernel, and which scales it must be given a row-major copy of: a last resort.
 
     Contiguous along m (and n) with 16-byte pitches comes by TMA; rows contiguous along k are gathered. Anything else,
     such as m-contiguous scales with m no multiple of 4, is copied first: one small kernel more.
     """
-    wide = [_SFA.replace(major="m")] + ([_SFB[1].replace(major="n")] if columns == 1 else [])
-    if all(tma_fault(each, tensor) is None for each, tensor in zip(wide, (sfa, sfb), strict=False)):
-        copied = {"sfb"} if columns == 128 and pointer_fault(_SFB[128], sfb) else set()
+    (sfa, tensor_a), (sfb, tensor_b) = of_a, of_b
+    wide = [(sfa.replace(major="m"), tensor_a)] + ([(sfb.replace(major="n"), tensor_b)] if columns == 1 else [])
+    if all(tma_fault(each, tensor) is None for each, tensor in wide):
+        copied = {"sfb"} if columns == 128 and pointer_fault(sfb, tensor_b) else set()
         return "m", frozenset(copied)
-    rows = ((_SFA, sfa), (_SFB[columns], sfb))
-    return "k", frozenset(each.name for each, tensor in rows if pointer_fault(each, tensor))
+    return "k", frozenset(each.name for each, tensor in (of_a, of_b) if pointer_fault(each, tensor))
 
 
 def is_k_major(operand: Operand, tensor: torch.Tensor) -> bool:
     """Whether to read an operand along k: when TMA can, or when it cannot read it the other way either."""
-    other = operand.replace(major=operand.box[0])
+    axis = operand.plane[0]
     if tma_fault(operand, tensor) is None:
         return True
-    return tma_fault(other, tensor) is not None and tensor.stride(0) != 1
+    return tma_fault(operand.replace(major=axis), tensor) is not None and tensor.stride(operand.box.index(axis)) != 1

@@ -18,8 +18,10 @@ from gemmgen.ir import Arch, DType, Operand
 from gemmgen.ops.architecture import SCALING, family_at
 from gemmgen.ops.dense import is_k_major
 from gemmgen.ops.dispatch import Choice, Dispatcher
+from gemmgen.ops.groups import Groups, behind, of_groups, problem_of
 from gemmgen.ops.memory import check_no_gradient, check_overlap
 from gemmgen.ops.problem import Tensors, check_devices, check_problem, check_rank, packed_extents, require
+from gemmgen.ops.quantise import transpose_packed_fp4
 from gemmgen.ops.relayout import Move, put_off
 from gemmgen.ops.scales import BY_SHAPE, Scales
 from gemmgen.ops.selection import spec_for
@@ -36,7 +38,8 @@ SCALES_PER_WORD = 4
 class Call:
     """One call: the tensors, what their scales stand for, and NVFP4's factor, which also says that it is NVFP4.
 
-    ``after`` are the tensors that follow the factors, ``scalars`` the numbers, as ``tail`` lists them.
+    ``after`` are the tensors that follow the factors, ``scalars`` the numbers, as ``tail`` lists them. With ``groups``
+    of rows the first of ``after`` is their layout, and ``tail`` is one of groups.
     """
 
     a: torch.Tensor
@@ -49,19 +52,20 @@ class Call:
     alpha: float | None
     tail: Tail
     scalars: tuple[float, ...] = ()
+    groups: Groups | None = None
 
     def run(self) -> None:
         """What follows alpha * (a * sfa) . (b * sfb)^T."""
         sizes = self.check()
-        if sizes["m"] == 0 or sizes["n"] == 0:
+        if 0 in (sizes["m"], sizes["n"], sizes.get("g")):
             return
         product, arch, later = self.product(), self.architecture(), list[Move]()
         of_a, of_b = self.scales()
-        sfa = of_a.words(self.sfa, sizes["m"], sizes["k"], arch, later)
-        sfb = of_b.words(self.sfb, sizes["n"], sizes["k"], arch, later)
+        sfa = of_a.words(self.sfa, sizes["m"], sizes["k"], arch, later, sizes["g"] if self.a.dim() == 3 else None)
+        sfb = of_b.words(self.sfb, sizes["n"], sizes["k"], arch, later, sizes["g"] if self.b.dim() == 3 else None)
         a, b = (_turned(name, tensor, arch, later) for name, tensor in (("a", self.a), ("b", self.b)))
         slots = (a, sfa, b, sfb, *self.after)
-        dispatcher = _dispatcher(product, self.tail)
+        dispatcher = _dispatcher(product, self.tail, self.groups)
         if later:
             self._lay_out(later, dispatcher, slots)
         dispatcher(slots, (*self.scalars,) if self.alpha is None else (self.alpha, *self.scalars))
@@ -79,7 +83,7 @@ class Call:
 
     @property
     def _after(self) -> dict[str, torch.Tensor]:
-        return {operand.name: tensor for operand, tensor in zip(self.tail.operands, self.after, strict=True)}
+        return {each.name: tensor for each, tensor in zip(behind(self.groups, self.tail), self.after, strict=True)}
 
     def architecture(self) -> Arch:
         """Where the call runs; refuses where no tensor core applies scales."""
@@ -93,12 +97,12 @@ class Call:
         present = {"a": self.a, "b": self.b, **self._after}
         check_no_gradient({**present, "sfa": self.sfa, "sfb": self.sfb})
         check_devices({**present, "sfa": self.sfa, "sfb": self.sfb})
-        a, b = _as_given("a", "m", self.a), _as_given("b", "n", self.b)
-        sizes = check_problem((a, b, *self.tail.operands), present, self.tail.gated)
+        a, b = of_groups(self.groups, (_as_given("a", "m", self.a), _as_given("b", "n", self.b)))
+        sizes = check_problem((a, b, *behind(self.groups, self.tail)), present, self.tail.gated)
         of_a, of_b = self.scales()
         _check_pairs({"a": self.a, "b": self.b}, sizes["k"])
-        of_a.check(self.sfa, sizes["m"], sizes["k"])
-        of_b.check(self.sfb, sizes["n"], sizes["k"])
+        of_a.check(self.sfa, sizes["m"], sizes["k"], sizes["g"] if a.grouped else None)
+        of_b.check(self.sfb, sizes["n"], sizes["k"], sizes["g"] if b.grouped else None)
         return sizes
 
     def product(self) -> Product:
@@ -111,9 +115,12 @@ class Call:
         rows_a, k_a, rows_b, k_b = self.recipe
         if rows_b == BY_SHAPE:
             n = rows("b", "n", self.b)
-            per_row = self.sfb.dtype == torch.int32 or (self.sfb.dim() == 2 and n > 1 and self.sfb.shape[0] == n)
+            per_row = self.sfb.dtype == torch.int32 or (
+                self.sfb.dim() == self.b.dim() and n > 1 and self.sfb.shape[-2] == n
+            )
             rows_b = 1 if per_row else 128
-        return Scales("sfa", (rows_a, k_a), self.blocked[0]), Scales("sfb", (rows_b, k_b), self.blocked[1])
+        of_a = Scales("sfa", (rows_a, k_a), self.blocked[0], looked_at=self.groups is None)
+        return of_a, Scales("sfb", (rows_b, k_b), self.blocked[1])
 
 
 def call(
@@ -138,8 +145,10 @@ def empty(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def rows(name: str, axis: str, tensor: torch.Tensor) -> int:
-    """Rows of a factor, those of which two share a byte counted apart."""
+    """Rows of a factor, or of each group's, those of which two share a byte counted apart."""
     operand = _as_given(name, axis, tensor)
+    if tensor.dim() == 3:
+        operand = operand.replace(box=("g", *operand.box))
     check_rank(operand, tensor)
     return packed_extents(operand, tensor)[axis]
 
@@ -160,7 +169,9 @@ def _as_given(name: str, axis: str, tensor: torch.Tensor) -> Operand:
 
 def _lies_turned(tensor: torch.Tensor) -> bool:
     """Whether a factor [rows, k] is contiguous along its rows."""
-    return bool(tensor.dim() == 2 and tensor.stride(0) == 1 and tensor.stride(1) != 1 and tensor.shape[1] != 1)
+    if tensor.dim() not in (2, 3):
+        return False
+    return bool(tensor.stride(-2) == 1 and tensor.stride(-1) != 1 and tensor.shape[-1] != 1)
 
 
 def _check_pairs(factors: Tensors, k: int) -> None:
@@ -178,44 +189,44 @@ def _turned(name: str, tensor: torch.Tensor, arch: Arch, later: list[Move]) -> t
     dtype = _dtype(name, tensor)
     if not _lies_turned(tensor) or (arch == Arch.SM100 and dtype != DType.E2M1):
         return tensor
+    if tensor.dim() == 3:  # of every group: by torch, as layout kernels turn one matrix
+        return transpose_packed_fp4(tensor.mT) if dtype == DType.E2M1 else tensor.contiguous()
     return put_off(later, catalog.to_k_major(arch, dtype), tensor)
 
 
-def _inputs(product: Product) -> tuple[Operand, Operand, Operand, Operand]:
+def _inputs(product: Product, groups: Groups | None) -> tuple[Operand, ...]:
     scale = DType.UE4M3X4 if product.nvfp4 else DType.UE8M0X4
     operands = []
     for name, axis, factor in (("a", "m", product.a), ("b", "n", product.b)):
         operands.append(Operand(name=name, dtype=factor.dtype, box=(axis, "k")))
         box = (axis, f"k/{SCALES_PER_WORD * factor.block}")
         operands.append(Operand(name=f"sf{name}", dtype=scale, box=box, major=axis))
-    return operands[0], operands[1], operands[2], operands[3]
+    return of_groups(groups, tuple(operands))
 
 
 @cache
-def _dispatcher(product: Product, tail: Tail) -> Dispatcher:
-    a, sfa, b, sfb = _inputs(product)
+def _dispatcher(product: Product, tail: Tail, groups: Groups | None = None) -> Dispatcher:
+    a, sfa, b, sfb = _inputs(product, groups)
 
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
         lying = replace(product, a_major=_major(a, tensors["a"]), b_major=_major(b, tensors["b"]))
         spec = spec_for(
             f"{lying.operator}_{lying.layout}",
-            sizes["m"],
-            sizes["n"],
-            sizes["k"],
-            target.sms,
+            sms=target.sms,
             arch=target.family,
             card=target.card,
             product=lying,
             **tail.spec_choices(tensors),
+            **problem_of(groups, sizes),
         )
         return Choice(spec)
 
     scalars = (("alpha",) if product.nvfp4 else ()) + tail.scalars
-    return Dispatcher((a, sfa, b, sfb, *tail.operands), tail.outputs, scalars, choose, gated=tail.gated)
+    return Dispatcher((a, sfa, b, sfb, *behind(groups, tail)), tail.outputs, scalars, choose, gated=tail.gated)
 
 
 def _major(operand: Operand, tensor: torch.Tensor) -> str:
-    return "k" if operand.dtype == DType.E2M1 or is_k_major(operand, tensor) else operand.box[0]
+    return "k" if operand.dtype == DType.E2M1 or is_k_major(operand, tensor) else operand.plane[0]
 
 
 def _refuse_architecture(product: Product, family: str) -> None:

@@ -77,6 +77,8 @@ class Dispatcher:
         if slots[self._at].numel() == 0:
             self._reduce_nothing(tensors)
             return
+        if sizes.get("g") == 0:  # rows, but no group that has any
+            return
         self._check_overlap(tensors)
         if slots[self._at].is_cuda:
             self.prepare(slots, sizes)(slots, scalars)
@@ -90,7 +92,7 @@ class Dispatcher:
         if slots[self._at].is_cuda and metadata(slots) in self.prepared:
             return
         sizes, tensors = self.check(slots), self._named(slots)
-        if slots[self._at].numel() == 0:
+        if slots[self._at].numel() == 0 or sizes.get("g") == 0:
             return
         self._check_overlap(tensors)
         if slots[self._at].is_cuda:

@@ -17,6 +17,12 @@ from gemmgen.ops.kernels import kernel_of
 from gemmgen.ops.tuned import Measured
 
 S = TypeVar("S", Shape, PairShape, WarpShape)
+Last = Callable[[KernelSpec], KernelSpec]
+
+
+def as_it_is(spec: KernelSpec) -> KernelSpec:
+    """No change."""
+    return spec
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,8 @@ class Family(Generic[S]):
     """The tiles as they are with another epilogue, where that differs."""
     others: tuple[S, ...] = ()
     """Tiles for epilogues that fit none of those."""
+    last: Last = as_it_is
+    """What becomes of a kernel with its epilogue; the same function for the same change."""
 
     def candidates(self, epilogue: Epilogue | None) -> tuple[Candidate, ...]:
         """A kernel for each tile, with another epilogue if there is one."""
@@ -71,30 +79,32 @@ class Family(Generic[S]):
             return tuple(self._candidate(shape, None) for shape in self.shapes)
         shapes = self._admitting(self.fused or self.shapes, epilogue) or self._admitting(self.others, epilogue)
         if not shapes:
-            first = _refusal(self.make(self.shapes[0]), epilogue)
+            first = _refusal(self.make(self.shapes[0]), epilogue, self.last)
             raise ValueError(f"epilogue {epilogue.name!r} fits no tile of this operator: {first}")
         return tuple(self._candidate(shape, epilogue) for shape in shapes)
 
     def _candidate(self, shape: S, epilogue: Epilogue | None) -> Candidate:
+        return Candidate(self._spec(shape, epilogue), self.make(shape).name, self.cost(shape))
+
+    def _spec(self, shape: S, epilogue: Epilogue | None) -> KernelSpec:
         product = self.make(shape)
-        spec = product if epilogue is None else fused(product, epilogue)
-        return Candidate(spec, product.name, self.cost(shape))
+        return self.last(product) if epilogue is None else fused(product, epilogue, self.last)
 
     def _admitting(self, shapes: tuple[S, ...], epilogue: Epilogue) -> tuple[S, ...]:
         """The tiles that the epilogue can be lowered for."""
-        return tuple(shape for shape in shapes if _refusal(self.make(shape), epilogue) is None)
+        return tuple(shape for shape in shapes if _refusal(self.make(shape), epilogue, self.last) is None)
 
 
 @cache
-def fused(spec: KernelSpec, epilogue: Epilogue) -> KernelSpec:
+def fused(spec: KernelSpec, epilogue: Epilogue, last: Last = as_it_is) -> KernelSpec:
     """The kernel with another epilogue."""
-    return epilogue.of(spec)
+    return last(epilogue.of(spec))
 
 
 @cache
-def _refusal(spec: KernelSpec, epilogue: Epilogue) -> str | None:
+def _refusal(spec: KernelSpec, epilogue: Epilogue, last: Last) -> str | None:
     try:
-        kernel_of(fused(spec, epilogue))
+        kernel_of(fused(spec, epilogue, last))
     except ValueError as error:
         return str(error)
     return None

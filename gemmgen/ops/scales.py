@@ -49,34 +49,44 @@ class Blocked128x4(NamedTuple):
 
 
 class Scales(NamedTuple):
-    """The scales of one factor [mn, k]: their name in messages, granularity, and whether they lie in blocks."""
+    """The scales of one factor [mn, k]: their name in messages, granularity, and whether they lie in blocks.
+
+    Those that are not ``looked_at`` may hold anything where nobody reads the rows they belong to.
+    """
 
     name: str
     gran: Gran
     blocked: bool
+    looked_at: bool = True
 
-    def check(self, sf: torch.Tensor, mn: int, k: int) -> None:
-        """Refuse scales of another type or shape; works on fake tensors too."""
+    def check(self, sf: torch.Tensor, mn: int, k: int, groups: int | None = None) -> None:
+        """Refuse scales of another type or shape, also fake ones. With ``groups`` every group has its own."""
         self._check_type(sf)
         rows, columns = ceil_div(mn, self.gran[0]), ceil_div(k, self.gran[1])
         if self.blocked:
-            self._check_blocks(sf, rows, columns)
+            self._check_blocks(sf, rows, columns, groups)
             return
-        wanted = (rows, ceil_div(columns, 4) if sf.dtype == torch.int32 else columns)
-        require(sf.dim() == 2, lambda: self._shape_message(sf, wanted))
+        own = () if groups is None else (groups,)
+        wanted = (*own, rows, ceil_div(columns, 4) if sf.dtype == torch.int32 else columns)
+        require(sf.dim() == len(wanted), lambda: self._shape_message(sf, wanted))
         for found, size in zip(sf.shape, wanted, strict=True):
             require(found == size, lambda: self._shape_message(sf, wanted))
 
-    def words(self, sf: torch.Tensor, mn: int, k: int, arch: Arch, later: list[Move]) -> torch.Tensor:
+    def words(
+        self, sf: torch.Tensor, mn: int, k: int, arch: Arch, later: list[Move], groups: int | None = None
+    ) -> torch.Tensor:
         """int32 [mn, words] contiguous along mn, four scales each: the scales themselves when they lie so already.
 
         fp32 scales (copied first if they are contiguous along mn), bytes and words that lie row by row cost one layout
         kernel, which is left for ``later``; other forms cost a few small ones. An fp32 scale that is no power of two is
         refused where looking at it waits for nothing or was asked for (``CHECK_VARIABLE``); elsewhere it becomes NaN,
-        and so does what it multiplies.
+        and so does what it multiplies. With ``groups`` every group has its own, which torch brings to that form.
         """
-        if sf.dtype == torch.float32 and looks_at_content(sf.device):
+        if sf.dtype == torch.float32 and self.looked_at and looks_at_content(sf.device):
             check_ue8m0(sf, self.name)
+        if groups is not None:
+            plain = sf.reshape(groups, -1) if self.blocked else sf
+            return transform_sf_into_required_layout(plain, mn, k, self.gran, groups, arch=arch)
         if sf.dtype == torch.float32:
             rows = sf if sf.stride(1) == 1 or sf.shape[1] == 1 else sf.contiguous()
             return put_off(later, catalog.pack_ue8m0(arch, self.gran[0]), rows, mn)
@@ -111,8 +121,8 @@ class Scales(NamedTuple):
             f"never guessed at, so pass {self.name}.view({byte}) if that is what they are"
         )
 
-    def _check_blocks(self, sf: torch.Tensor, rows: int, columns: int) -> None:
-        wanted = align(rows, ATOM_ROWS) * align(columns, ATOM_COLUMNS)
+    def _check_blocks(self, sf: torch.Tensor, rows: int, columns: int, groups: int | None) -> None:
+        wanted = align(rows, ATOM_ROWS) * align(columns, ATOM_COLUMNS) * (1 if groups is None else groups)
         require(
             sf.numel() == wanted,
             lambda: f"{self.name}: has {sf.numel()} scales in 128x4 blocks; {rows} x {columns} of them, one per "
@@ -124,7 +134,7 @@ class Scales(NamedTuple):
                 f"{self.name}.contiguous()"
             )
 
-    def _shape_message(self, sf: torch.Tensor, wanted: tuple[int, int]) -> str:
+    def _shape_message(self, sf: torch.Tensor, wanted: tuple[int, ...]) -> str:
         four = ", four in a word," if sf.dtype == torch.int32 else ""
         return (
             f"{self.name}: shape is {tuple(sf.shape)}; one scale per {self.gran[0]} x {self.gran[1]} elements{four} "

@@ -5,6 +5,7 @@ Knows the catalog, the tile rules, what can be lowered and what was measured.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -13,7 +14,9 @@ from gemmgen import catalog
 from gemmgen.catalog import FP8, FP8_FP4, FUSED, LAYOUTS, MXFP4, NVFP4, PairShape, Product, Shape, WarpShape
 from gemmgen.ir import Arch, ClusterSplitK, DType, Epilogue, KernelSpec
 from gemmgen.ops import choice, choice_prenorm, choice_sm100, choice_sm120
-from gemmgen.ops.family import Candidate, Family, Selection
+from gemmgen.ops.family import Candidate, Family, Last, S, Selection, as_it_is
+from gemmgen.ops.groups import Groups
+from gemmgen.ops.mk_alignment import DEFAULT
 from gemmgen.ops.tuned import Card, measured
 from gemmgen.runtime.errors import UnsupportedArchitecture
 
@@ -58,6 +61,10 @@ class Choices:
     """Lets the hardware of sm100 hand out tiles, for a GPU shared with other kernels."""
     epilogue: Epilogue | None = None
     """Takes the place of the tile's own cast and store, among the tiles that it can be lowered for."""
+    groups: Groups | None = None
+    """Rows shared out among groups; then m is what a group is expected to have."""
+    group_count: int = 1
+    """Groups that have rows."""
 
 
 def spec_for(
@@ -105,6 +112,8 @@ def select(operator: str, m: int, n: int, k: int, sms: int, choices: Choices) ->
     if operator in FUSED:
         operator, epilogue = catalog.fused_operator(operator, arch)
     candidates = _candidates(operator, m, n, k, sms, choices, epilogue)
+    if choices.groups is not None:
+        return Selection.of(candidates)
     return Selection.of(candidates, measured(Card(choices.card, sms, arch), (asked, operator), m, n, k))
 
 
@@ -120,20 +129,24 @@ def _candidates(
 
 def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choices) -> Family[Shape]:
     d, residual, direct = choices.d, choices.residual, choices.direct_store
+    count, last = choices.group_count, _grouped(choices.groups)
     if operator == "fp8_gemm_nt":
         given = (d, residual, choices.sfa_major, choices.sfb_columns, direct)
-        shapes = catalog.fp8_shapes(*given)
+        shapes = _admitted(choices, catalog.fp8_shapes(*given), catalog.GROUPED_SHAPES, lambda shape: shape.m)
         return Family(
             shapes,
-            lambda shape: choice.cost(shape, m, n, k, sms, promoted=True),
+            lambda shape: choice.cost(shape, m, n, k, sms, promoted=True, groups=count),
             lambda shape: _fp8(shape, *given),
             tuple(catalog.behind(shape, choices.epilogue) for shape in shapes),
+            last=last,
         )
     layout = operator.removeprefix("bf16_gemm_")
+    shapes = catalog.bf16_shapes(layout, d, residual, direct)
     return Family(
-        catalog.bf16_shapes(layout, d, residual, direct),
-        lambda shape: choice.cost(shape, m, n, 2 * k, sms, promoted=False),
+        _admitted(choices, shapes, catalog.GROUPED_SHAPES, lambda shape: shape.m),
+        lambda shape: choice.cost(shape, m, n, 2 * k, sms, promoted=False, groups=count),
         lambda shape: _bf16(layout, shape, d, residual, direct),
+        last=last,
     )
 
 
@@ -143,41 +156,86 @@ def _family_sm100(operator: str, m: int, n: int, k: int, sms: int, choices: Choi
     def scheduled(shape: PairShape) -> PairShape:
         return replace(shape, launch_control=choices.launch_control)
 
+    def admitted(shapes: tuple[PairShape, ...]) -> tuple[PairShape, ...]:
+        return _admitted(choices, shapes, shapes, lambda shape: shape.tile[0] * shape.cluster.m)
+
+    count, last = choices.group_count, _grouped(choices.groups)
     if operator in PRODUCTS:
         factors = choices.product or PRODUCTS[operator]
         k_bytes = k // 2 if factors.packed else k
         return Family(
-            catalog.scaled_shapes_sm100(factors, d, residual, direct),
-            lambda shape: choice_sm100.cost(shape, m, n, k_bytes, sms, scaled=True),
+            admitted(catalog.scaled_shapes_sm100(factors, d, residual, direct)),
+            lambda shape: choice_sm100.cost(shape, m, n, k_bytes, sms, scaled=True, groups=count),
             lambda shape: _scaled_sm100(factors, scheduled(shape), d, residual, direct),
+            last=last,
         )
     layout = operator.removeprefix("bf16_gemm_")
     return Family(
-        catalog.bf16_shapes_sm100(layout, d, residual, direct),
-        lambda shape: choice_sm100.cost(shape, m, n, 2 * k, sms, scaled=False),
+        admitted(catalog.bf16_shapes_sm100(layout, d, residual, direct)),
+        lambda shape: choice_sm100.cost(shape, m, n, 2 * k, sms, scaled=False, groups=count),
         lambda shape: _bf16_sm100(layout, scheduled(shape), d, residual, direct),
+        last=last,
     )
 
 
 def _family_sm120(operator: str, m: int, n: int, k: int, sms: int, choices: Choices) -> Family[WarpShape]:
     d, residual, direct = choices.d, choices.residual, choices.direct_store
+
+    def admitted(shapes: tuple[WarpShape, ...]) -> tuple[WarpShape, ...]:
+        whole = tuple(shape for shape in shapes if shape.splits == 1)
+        return _admitted(choices, choice_sm120.allowed(shapes, m, n), whole, lambda shape: shape.m)
+
+    count, last = choices.group_count, _grouped(choices.groups)
     if operator in PRODUCTS:
         turned = (choices.product or PRODUCTS[operator]).lying("nt")
         per_byte = 2 if turned.a.dtype == turned.b.dtype == DType.E2M1 else 1
         word = SCALES_PER_WORD * max(turned.a.block, turned.b.block) // per_byte
         return Family(
-            choice_sm120.allowed(catalog.scaled_shapes_sm120(turned, d, residual, direct), m, n),
-            lambda shape: choice_sm120.cost(shape, m, n, k // per_byte, sms, word),
+            admitted(catalog.scaled_shapes_sm120(turned, d, residual, direct)),
+            lambda shape: choice_sm120.cost(shape, m, n, k // per_byte, sms, word, groups=count),
             lambda shape: _scaled_sm120(turned, shape, d, residual, direct),
             others=catalog.WIDE_WARPS_SM120,
+            last=last,
         )
     layout = operator.removeprefix("bf16_gemm_")
     return Family(
-        choice_sm120.allowed(catalog.bf16_shapes_sm120(layout, d, residual, direct), m, n),
-        lambda shape: choice_sm120.cost(shape, m, n, 2 * k, sms),
+        admitted(catalog.bf16_shapes_sm120(layout, d, residual, direct)),
+        lambda shape: choice_sm120.cost(shape, m, n, 2 * k, sms, groups=count),
         lambda shape: _bf16_sm120(layout, shape, d, residual, direct),
         others=catalog.WIDE_WARPS_SM120,
+        last=last,
     )
+
+
+def _admitted(
+    choices: Choices, dense: tuple[S, ...], grouped: tuple[S, ...], rows: Callable[[S], int]
+) -> tuple[S, ...]:
+    """The tiles of a dense problem, or of groups: by row ids those whose rows divide what groups start at."""
+    groups = choices.groups
+    if groups is None:
+        return dense
+    shapes = dense if choices.direct_store else grouped
+    if groups.by != "ids":
+        return shapes
+    found = tuple(shape for shape in shapes if groups.alignment % rows(shape) == 0)
+    if not found:
+        sizes = " and ".join(str(each) for each in sorted({rows(shape) for shape in shapes}))
+        raise ValueError(
+            f"grouped_layout: has a group for every row, and groups start at multiples of {groups.alignment} rows; "
+            f"tiles here have {sizes} rows, which must divide that, as a tile is of one group; "
+            f"set_mk_alignment_for_contiguous_layout({DEFAULT}) and pad groups to it, or pass the groups' ends with "
+            "use_psum_layout or offsets"
+        )
+    return found
+
+
+@cache
+def _grouped(groups: Groups | None) -> Last:
+    """What makes a kernel one for groups."""
+    if groups is None:
+        return as_it_is
+    alignment = groups.alignment if groups.by == "ends" else 1
+    return cache(lambda spec: catalog.in_row_groups(spec, groups.by, alignment, groups.zero_padding))
 
 
 @cache

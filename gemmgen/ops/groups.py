@@ -1,0 +1,163 @@
+"""Groups of rows as a call states them: what its layout holds, what tile rules may expect, and what is refused.
+
+Judges the layout's metadata; its numbers stay on the device, unless a look at them was asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+
+from gemmgen import catalog
+from gemmgen.ir import DType, Operand
+from gemmgen.ops.problem import require
+from gemmgen.ops.tail import Tail
+from gemmgen.runtime.errors import DeviceError
+
+CHECK_VARIABLE = "GEMMGEN_CHECK_GROUPS"
+"""Set to 1 before the first call, it has layouts looked at in every call, which waits for the GPU: to find mistakes."""
+ARGUMENTS = {"ids": "grouped_layout", "ends": "grouped_layout", "counts": "masked_m"}
+"""What users call the layout."""
+STEPS = ((256, 16), (1024, 64), (4096, 256))
+"""Up to so many rows, hints count in steps of so many; more are all alike."""
+
+
+class Groups(NamedTuple):
+    """How rows are shared out among groups, and how many a group is expected to have (0: as the shapes have it).
+
+    ``by`` is what the layout holds, see ``gemmgen.RowGroups``. Groups start at multiples of ``alignment``: by ids tiles
+    are chosen to divide it, by ends the kernel rounds up to it.
+    """
+
+    by: str
+    alignment: int = 1
+    zero_padding: bool = False
+    rows: int = 0
+
+    @property
+    def layout(self) -> Operand:
+        """The operand that says where groups lie."""
+        return Operand(name=catalog.LAYOUT, dtype=DType.I32, box=("m",) if self.by == "ids" else ("g",))
+
+    def expected(self, sizes: Mapping[str, int]) -> tuple[int, int]:
+        """Rows of a group, and groups that have any, as tile rules count with."""
+        m, groups = sizes["m"], max(1, sizes["g"])
+        if self.by == "counts":
+            return min(self.rows or m, m), groups
+        if self.by == "ids":
+            groups = max(1, min(groups, m // self.alignment))
+        return min(self.rows or -(-m // groups), m), groups
+
+    def coarse(self) -> Groups:
+        """The same with the hint rounded up, so that calls with other hints share what was prepared."""
+        step = next((step for most, step in STEPS if self.rows <= most), None)
+        return self._replace(rows=STEPS[-1][0] if step is None else -(-self.rows // step) * step)
+
+
+def of_groups(groups: Groups | None, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    """Factors and scales as the groups have them, if there are any."""
+    return operands if groups is None else tuple(catalog.of_group(each, groups.by) for each in operands)
+
+
+def behind(groups: Groups | None, tail: Tail) -> tuple[Operand, ...]:
+    """What a call passes behind its factors: the layout, and what follows the product."""
+    return tail.operands if groups is None else (groups.layout, *tail.operands)
+
+
+def problem_of(groups: Groups | None, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Arguments of ``spec_for`` that tile rules judge: m, n and k, of one group where there are any, and which."""
+    problem: dict[str, Any] = {axis: sizes[axis] for axis in ("m", "n", "k")}
+    if groups is None:
+        return problem
+    rows, count = groups.expected(sizes)
+    return {**problem, "m": rows, "groups": groups._replace(rows=0), "group_count": count}
+
+
+@cache
+def grouped_tail(tail: Tail, by: str) -> Tail:
+    """What follows a dense product, behind a grouped one."""
+    operands = tuple(catalog.of_group(each, by) for each in tail.operands)
+    return replace(tail, operands=operands, main=catalog.of_group(tail.main, by))
+
+
+def check_layout(groups: Groups, layout: Any, a: torch.Tensor, b: torch.Tensor) -> None:
+    """Refuse a layout of another type, length, place or order in memory; fake tensors have all that is asked."""
+    name = ARGUMENTS[groups.by]
+    if not isinstance(layout, torch.Tensor):
+        raise TypeError(f"{name}: is a {type(layout).__name__}; must be a torch.Tensor of torch.int32 on {a.device}")
+    if layout.dtype != torch.int32:
+        raise TypeError(f"{name}: dtype is {layout.dtype}; must be torch.int32; pass {name}.to(torch.int32)")
+    if layout.layout != torch.strided:
+        raise TypeError(f"{name}: layout is {layout.layout}; must be strided, so pass {name}.to_dense()")
+    if layout.device != a.device:
+        raise DeviceError(
+            f"{name}: is on {layout.device}, but a is on {a.device}; kernels read it there, so pass "
+            f"{name}.to({str(a.device)!r}) before the call"
+        )
+    what, wanted = ("row of a", a.shape[0]) if groups.by == "ids" else ("group of b", b.shape[0])
+    require(
+        layout.dim() == 1 and layout.shape[0] == wanted,
+        lambda: f"{name}: shape is {tuple(layout.shape)}; must be ({wanted},), {_meaning(groups)} for every {what}",
+    )
+    if layout.stride(0) != 1 and wanted > 1:
+        raise ValueError(f"{name}: stride is {layout.stride(0)}; kernels read neighbours, so pass {name}.contiguous()")
+
+
+def _meaning(groups: Groups) -> str:
+    return {"ids": "a group or -1", "ends": "the row behind its last", "counts": "how many rows it has"}[groups.by]
+
+
+def looks_at_groups(layout: torch.Tensor) -> bool:
+    """Whether this call reads the layout on the host: only when asked to, never while a graph is captured."""
+    if os.environ.get(CHECK_VARIABLE) != "1" or layout.is_meta:
+        return False
+    return not (layout.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def check_content(groups: Groups, layout: torch.Tensor, m: int, count: int) -> None:
+    """Refuse numbers that break the layout's rules; without it they are taken as they are, and kernels stay inside."""
+    numbers = layout.tolist()
+    if groups.by == "ids":
+        _check_ids(groups.alignment, numbers, count)
+    elif groups.by == "ends":
+        _check_ends(groups.alignment, numbers, m)
+    else:
+        for group, rows in enumerate(numbers):
+            if not 0 <= rows <= m:
+                raise ValueError(f"masked_m: group {group} has {rows} rows; a has room for {m}; pass 0 to {m}")
+
+
+def _check_ids(alignment: int, ids: list[int], count: int) -> None:
+    for start in range(0, len(ids), alignment):
+        first = ids[start]
+        if not -1 <= first < count:
+            raise ValueError(
+                f"grouped_layout: row {start} is of group {first}; b has {count}, so pass 0 to {count - 1}, or -1 for "
+                "a row of none"
+            )
+        ended = first == -1
+        for row, each in enumerate(ids[start : start + alignment], start):
+            ended = ended or each == -1
+            if each != (-1 if ended else first):
+                raise ValueError(
+                    f"grouped_layout: row {row} is of group {each} and row {start} of {first}; groups start at "
+                    f"multiples of the alignment of {alignment} rows and -1 follows their rows; pad groups, pass ends "
+                    "of groups with offsets=True, or set_mk_alignment_for_contiguous_layout"
+                )
+
+
+def _check_ends(alignment: int, ends: list[int], m: int) -> None:
+    start = before = 0
+    for group, end in enumerate(ends):
+        rule = f", a multiple of {alignment}" if alignment > 1 else ""
+        if end not in (before, start) and not start <= end <= m:
+            raise ValueError(
+                f"grouped_layout: group {group} starts at row {start}{rule} and ends at {end}; a has {m} rows, and a "
+                "group ends where it starts or behind; pass running sums of the groups' rows"
+            )
+        start, before = -(-max(end, start) // alignment) * alignment, end
