@@ -72,9 +72,14 @@ BY_FENCED_COPY = of(ONE, EDIT) + "    __syncwarp();\n" + WARP + of(ONE, ACQUIRE,
 BY_ANOTHER_WARP = of("threadIdx.x == 32", EDIT, COPY, RELEASE) + "    __syncthreads();\n" + of(ONE, ACQUIRE, LOAD)
 
 
+def cuda_of(body: str) -> str:
+    """The kernel with these statements for every matrix."""
+    return KERNEL.replace("BODY", body)
+
+
 @lru_cache
 def ptx_of(body: str) -> sim.Module:
-    return sim.load(compile_ptx(KERNEL.replace("BODY", body), "sm90", "maps.cu").text)
+    return sim.load(compile_ptx(cuda_of(body), "sm90", "maps.cu").text)
 
 
 @dataclass

@@ -17,11 +17,13 @@ from map_kernels import (
     RELEASE,
     WARP,
     Matrices,
+    cuda_of,
     of,
     run,
 )
 
 from gemmgen import sim
+from gemmgen.runtime.nvrtc import compile_cubin
 from gemmgen.sim import tensor_map as tm
 
 MODES = sim.all_schedules(2)
@@ -200,6 +202,11 @@ def test_scopes_reach_other_ctas() -> None:
     narrow = body.replace(RELEASE, '      asm volatile("fence.proxy.tensormap::generic.release.cta;" ::: "memory");\n')
     with pytest.raises(sim.Race, match=r"another CTA; release and acquire need \.cluster scope"):
         run(narrow + sync, sim.Schedule("late"), cluster=2)
+
+
+@pytest.mark.parametrize("body", [BY_STORES, BY_FENCED_COPY], ids=["stores", "fenced copy"])
+def test_the_wrappers_assemble(body: str) -> None:
+    assert compile_cubin(cuda_of(body), "sm90", "maps.cu").resources["k"].spill_store_bytes == 0
 
 
 # copies in flight
