@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from gemmgen.backends.groups import edits_maps
 from gemmgen.backends.limits import LIMITS
 from gemmgen.backends.placement import align
 from gemmgen.ir import (
@@ -74,7 +75,7 @@ WORDS_A_CHUNK = 4
 """Words in the 16 bytes at whose multiples the copy engine starts boxes."""
 BOX_LIMIT = 256
 """Elements of a box along an axis."""
-GROUPED = {Arch.SM90: ("rows",)}
+GROUPED = {Arch.SM90: ("rows", "k")}
 """Kinds of groups that are lowered for each architecture."""
 
 
@@ -206,6 +207,8 @@ def params(
                 wide.append(Param(name=f"{operand.name}_group", kind="stride", operand=operand.name, axis="g"))
         elif isinstance(spec.groups, RowGroups) and operand in spec.outputs:
             wide += _cut_rows(operand)
+        elif edits_maps(spec) and "k" in operand.box:
+            wide.append(Param(name=f"{operand.name}_data", kind="pointer", operand=operand.name, dtype=operand.dtype))
     axes = ("m", "n", "k", *("s" if launch_splits(spec) else ""), *("g" if spec.groups else ""))
     extents = [Param(name=axis, kind="extent") for axis in axes]
     rooms = [Param(name=each.name, kind="workspace") for each in workspaces]

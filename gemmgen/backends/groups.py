@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from gemmgen.backends.names import C_TYPES
-from gemmgen.ir import Plan, RowGroups
+from gemmgen.ir import KernelSpec, KGroups, MapEdits, Plan, RowGroups, Workspace
+
+MAPS = "maps"
+"""The workspace of tensor maps that CTAs edit."""
+MAP_BYTES, MAP_TURNS = 128, 2
+"""Bytes of a tensor map, and how many of an operand a CTA has where it edits them: copies still use the one before."""
 
 
 def schedule(plan: Plan) -> str:
@@ -13,6 +18,10 @@ def schedule(plan: Plan) -> str:
     raster = f"gemmgen::Raster<TILE_M, TILE_N, {plan.raster_group}, CLUSTER_M, CLUSTER_N>"
     groups = plan.groups
     assert groups is not None
+    if isinstance(groups, KGroups):
+        kind = "KBlocks" if groups.apart else "GroupEnds" if groups.by == "ends" else "KCounts"
+        spans = f"gemmgen::{kind}<{groups.alignment}>"
+        return f"gemmgen::KGroups<{spans}, {raster}>"
     if groups.by == "ids":
         return f"gemmgen::RowIds<{raster}, TILE_M>"
     spans = f"gemmgen::GroupEnds<{groups.alignment}>" if groups.by == "ends" else "gemmgen::GroupCounts"
@@ -22,7 +31,14 @@ def schedule(plan: Plan) -> str:
 def groups_view(plan: Plan) -> dict[str, Any]:
     """Fields of templates: nothing changes without groups."""
     if plan.groups is None:
-        return {"grouped": False, "rows": "p.m", "moves": [], "store_in_tile": plan.sliced, "cleared": []}
+        return {
+            "grouped": False,
+            "rows": "p.m",
+            "moves": [],
+            "store_in_tile": plan.sliced,
+            "cleared": [],
+            "k_grouped": False,
+        }
     own, staged = plan.operand(plan.store.operand).grouped, plan.store.through is not None
     return {
         "grouped": True,
@@ -30,12 +46,13 @@ def groups_view(plan: Plan) -> dict[str, Any]:
         "moves": _moves(plan) if own and staged else [],
         "store_in_tile": own and not staged,
         "cleared": _cleared(plan),
+        "k_grouped": isinstance(plan.groups, KGroups),
     }
 
 
 def row_end(plan: Plan) -> str:
     """Where the rows of a tile end that are stored."""
-    return "rows" if isinstance(plan.groups, RowGroups) else "p.m"
+    return "p.m" if plan.groups is None else "rows"
 
 
 def _moves(plan: Plan) -> list[str]:
@@ -64,7 +81,70 @@ def _cleared(plan: Plan) -> list[str]:
 def extents(plan: Plan) -> str:
     """What the schedule of groups is made of."""
     assert plan.groups is not None
-    return f"p.m, p.n, p.g, p.{plan.groups.layout}"
+    sizes = "p.m, p.n, p.k" if isinstance(plan.groups, KGroups) else "p.m, p.n"
+    return f"{sizes}, p.g, p.{plan.groups.layout}"
+
+
+def k_place(plan: Plan, axis: str) -> str:
+    """Where a K block begins along an axis of k as boxes write it, ``"k"`` or ``"k/128"``."""
+    if axis != "k":
+        return k_block(plan)
+    begin = "tile.k() + " if isinstance(plan.groups, KGroups) and not plan.groups.apart else ""
+    return f"{begin}kb * TILE_K"
+
+
+def k_block(plan: Plan) -> str:
+    """Which K block of the matrix a tile's kb'th is."""
+    return "(tile.k() / TILE_K + kb)" if isinstance(plan.groups, KGroups) else "kb"
+
+
+def edits_maps(spec: KernelSpec) -> bool:
+    """Whether tensor maps of factors are edited for every group."""
+    return isinstance(spec.groups, KGroups) and spec.groups.apart
+
+
+def map_bytes(spec: KernelSpec) -> int:
+    """Shared memory that maps of both factors are edited in, wherever it may begin."""
+    return (2 + 1) * MAP_BYTES if edits_maps(spec) else 0
+
+
+def map_edits(spec: KernelSpec, a: str, b: str, start: int) -> tuple[MapEdits | None, tuple[Workspace, ...]]:
+    """Where maps of the factors are edited, from ``start`` on, and the memory that they are copied to."""
+    if not edits_maps(spec):
+        return None, ()
+    assert spec.groups is not None
+    if spec.groups.alignment % spec.tile.k:
+        raise ValueError(
+            f"spec {spec.name!r} has groups of k that are apart, with an alignment of {spec.groups.alignment}; their K "
+            f"blocks are whole, so it must be a multiple of tile.k = {spec.tile.k}"
+        )
+    edits = MapEdits(operands=(a, b), place=-(-start // MAP_BYTES) * MAP_BYTES)
+    return edits, (Workspace(name=MAPS, elements=2 * MAP_TURNS * MAP_BYTES // 4, per=("cta",)),)
+
+
+def edited_maps(plan: Plan) -> str:
+    """What edits the maps of a plan, as the loading thread declares it; empty where nothing is edited."""
+    edits, ring = plan.map_edits, plan.mainloop.name
+    if edits is None:
+        return ""
+    of_each = (f"p.{name}" for name in edits.operands)
+    data = (f"p.{name}_data" for name in edits.operands)
+    kind = f"gemmgen::GroupMaps<{edits.place}, {ring}::SLOTS, {ring}::EMPTY>"
+    return f"{kind} maps(p.{MAPS}, {', '.join((*of_each, *data))}, p.m, p.n);"
+
+
+def loaded_map(plan: Plan, operand: str) -> str:
+    """The tensor map that boxes of an operand are copied with."""
+    if plan.map_edits is None or operand not in plan.map_edits.operands:
+        return f"p.{operand}"
+    return f"maps.{'ab'[plan.map_edits.operands.index(operand)]}()"
+
+
+def cut_factors(plan: Plan) -> tuple[str, ...]:
+    """Factors whose rows are k: of a group's last block, those of the next group are cleared."""
+    if not isinstance(plan.groups, KGroups):
+        return ()
+    return tuple(name for name in (plan.mma.a, plan.mma.b) if plan.operand(name).outer == "k")
 
 
 def address(plan: Plan, operand: str, group: str = "group") -> str:
@@ -81,7 +161,9 @@ def group_coordinate(plan: Plan, operand: str) -> str:
 
 def staged_rows(plan: Plan) -> tuple[str, str]:
     """The type of rows that a staged store is made for, and with, where the end of a group cuts them; commas first."""
-    if not isinstance(plan.groups, RowGroups):
+    if isinstance(plan.groups, KGroups):
+        return ", gemmgen::GroupClipped", ""
+    if plan.groups is None:
         return "", ""
     output = plan.operand(plan.store.operand)
     kind = f"gemmgen::{'Own' if output.grouped else 'Next'}Rows<{C_TYPES[output.dtype]}>"

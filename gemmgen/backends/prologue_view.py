@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gemmgen.backends.groups import extents
-from gemmgen.ir import Arch, Cast, ClusterSplitK, CutRemainder, MmaPlan, Plan, SplitK, SumOfSquares
+from gemmgen.ir import Arch, Cast, ClusterSplitK, CutRemainder, KGroups, MmaPlan, Plan, SplitK, SumOfSquares
 
 CAST_HEADERS = {
     Arch.SM90: "gemmgen/cast_fragments.cuh",
@@ -43,7 +43,9 @@ def _extents(plan: Plan, shared: bool) -> str:
 
 def _headers(plan: Plan) -> Iterator[str]:
     if plan.groups is not None:
-        yield "gemmgen/groups.cuh"
+        if plan.map_edits is not None:
+            yield "gemmgen/group_maps.cuh"
+        yield "gemmgen/k_groups.cuh" if isinstance(plan.groups, KGroups) else "gemmgen/groups.cuh"
     if isinstance(plan.mma, MmaPlan) and plan.mma.shares > 1:
         yield "gemmgen/shared_k.cuh"
     if isinstance(plan.schedule, ClusterSplitK):

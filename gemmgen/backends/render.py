@@ -96,16 +96,18 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
         "schedule": _sm90_schedule(plan),
         "places_of": {role: place_name(ring, name) for role, name in _multiplied(plan).items()},
         "box_parts": boxes,
+        "edited_maps": groups.edited_maps(plan),
         "ahead_parts": [box for box in boxes if box["operand"] in plan.ahead],
         "other_parts": [box for box in boxes if box["operand"] not in plan.ahead],
         "sfb_ahead": not plan.programmatic_launch or mma.sfb in plan.ahead,
         "lane_parts": [_lane_part(plan, ring, part) for part in ring.parts if part.copy_by == "lanes"],
-        "a_layout": _layout(mma.a_major, max(plan.tile.m, 64), plan.tile.k),
-        "b_layout": _layout(mma.b_major, plan.tile.n, plan.tile.k),
+        "a_layout": _layout(plan, mma.a_major, max(plan.tile.m, 64)),
+        "b_layout": _layout(plan, mma.b_major, plan.tile.n),
         "mma_call": MMA_CALLS[dtype],
         "group_rows": 64 * mma.row_blocks,
         "shift": " + tile.m() % 4" if mma.sfa and _copied_rows(ring, mma.sfa) and shifted_rows(plan.groups) else "",
         **tiles_view(plan, ring),
+        "k_places": ", ".join(place_name(ring, name) for name in groups.cut_factors(plan)),
         "storing_warps": min(math.warps, plan.tile.m // 16),
         "sfb_count": plan.tile.n // mma.sfb_columns if mma.sfb_columns else 0,
         "store_line": _store_line(plan, math.first_warp),
@@ -137,7 +139,8 @@ def _param_line(param: Param, outputs: tuple[str, ...]) -> str:
         const = "" if param.operand in outputs else "const "
         return f"{const}{C_TYPES[param.dtype]}* {param.name};"
     if param.kind == "workspace":
-        return f"{'u32' if is_counter(param.name) else 'float'}* {param.name};"
+        kind = "ptx::TensorMap" if param.name == groups.MAPS else "u32" if is_counter(param.name) else "float"
+        return f"{kind}* {param.name};"
     if param.kind == "stride":
         return f"u64 {param.name};"
     if param.kind == "scalar":
@@ -145,8 +148,10 @@ def _param_line(param: Param, outputs: tuple[str, ...]) -> str:
     return f"u32 {param.name};"
 
 
-def _layout(major: str, rows: int, k: int) -> str:
-    return f"gemmgen::KMajor<{rows}>" if major == "k" else f"gemmgen::MnMajor<{k}>"
+def _layout(plan: Plan, major: str, rows: int) -> str:
+    if major == "k":
+        return f"gemmgen::KMajor<{rows}>"
+    return f"gemmgen::MnMajor<{plan.tile.k}{', true' if plan.cluster.size > 1 else ''}>"
 
 
 def _multiplied(plan: Plan) -> dict[str, str]:
@@ -184,13 +189,13 @@ def _place(plan: Plan, ring: RingPlan, part: Part) -> str:
     return f"using {name} = gemmgen::Boxes<{', '.join(map(str, shape + further))}>;"
 
 
-def _coordinate(axis: str, tile_k: int) -> str:
-    return {"m": "tile.m()", "n": "tile.n()", "k": "kb * TILE_K", f"k/{tile_k}": "kb"}[axis]
+def _coordinate(plan: Plan, axis: str) -> str:
+    return {"m": "tile.m()", "n": "tile.n()"}.get(axis) or groups.k_place(plan, axis)
 
 
 def _box_part(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
-    inner, outer = (_coordinate(axis, plan.tile.k) for axis in entry.axes[:2])
+    inner, outer = (_coordinate(plan, axis) for axis in entry.axes[:2])
     if entry.axes[0] == "m" and entry.dtype == DType.F32 and shifted_rows(plan.groups):
         inner = "tile.m() / 4 * 4"
     return {
@@ -198,6 +203,7 @@ def _box_part(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
         "place": place_name(ring, part.operand),
         "inner": inner,
         "outer": outer,
+        "map": groups.loaded_map(plan, part.operand),
         "stacked": ", tile.parts()" if part.stack > 1 else "",
         "group": groups.group_coordinate(plan, part.operand),
     }
@@ -205,11 +211,11 @@ def _box_part(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
 
 def _lane_part(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
     pitch = f"p.{part.operand}_stride"
-    k_contiguous = part.inner_axis == "k"
+    k_contiguous, block = part.inner_axis == "k", groups.k_block(plan)
     return {
         "from": groups.address(plan, part.operand, "tile.group()"),
         "place": place_name(ring, part.operand),
-        "along_k": "kb" if k_contiguous else f"kb * {pitch}",
+        "along_k": block if k_contiguous else f"{block} * {pitch}",
         "stride": pitch if k_contiguous else "1",
         "axis": part.outer_axis,
     }

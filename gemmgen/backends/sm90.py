@@ -23,6 +23,7 @@ from gemmgen.backends.common import (
     step_plans,
     store_map,
 )
+from gemmgen.backends.groups import map_bytes, map_edits
 from gemmgen.backends.limits import LIMITS
 from gemmgen.backends.placement import Footprint, align, place_rings, place_roles
 from gemmgen.backends.reductions import reduction_workspaces
@@ -84,8 +85,10 @@ def lower(spec: KernelSpec) -> Plan:
     push, ring = push_plan(spec), _mainloop_ring(spec, roles, mma)
     check_one_block(spec, mma)
     meeting = meeting_bytes(spec, mma)
-    rings, shared_bytes = place_rings(spec, [ring, *_staging_ring(spec, store, roles)], push_bytes(push) + meeting)
-    maps, workspaces = _tensor_maps(spec, rings, store), reduction_workspaces(spec, mma)
+    extra = push_bytes(push) + meeting + map_bytes(spec)
+    rings, shared_bytes = place_rings(spec, [ring, *_staging_ring(spec, store, roles)], extra)
+    edits, room = map_edits(spec, mma.a, mma.b, shared_bytes - map_bytes(spec))
+    maps, workspaces = _tensor_maps(spec, rings, store), (*reduction_workspaces(spec, mma), *room)
     return Plan(
         name=spec.name,
         arch=spec.arch,
@@ -112,6 +115,7 @@ def lower(spec: KernelSpec) -> Plan:
         push=placed(push, shared_bytes),
         ahead=spec.ahead,
         groups=spec.groups,
+        map_edits=edits,
     )
 
 

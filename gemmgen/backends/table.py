@@ -114,7 +114,13 @@ def _push_lines(plan: Plan) -> list[str]:
 
 def _workspace_lines(plan: Plan) -> list[str]:
     """Memory that a launch gets beside its operands."""
-    counted = {("m", "n"): " a tile", ("m",): " a row of tiles", ("n",): " a column of tiles", (): ""}
+    counted = {
+        ("m", "n"): " a tile",
+        ("m",): " a row of tiles",
+        ("n",): " a column of tiles",
+        ("cta",): " a CTA",
+        (): "",
+    }
     shares = (f"{each.elements * 4} B of {each.name}{counted[each.per]}" for each in plan.workspaces)
     return [f"  workspace  {', '.join(shares)}"] if plan.workspaces else []
 

@@ -1,9 +1,9 @@
-"""Grouped products: any spec of a dense one with a B for every group, and the rows of A shared out among them."""
+"""Grouped products: any spec of a dense one, with A's rows, or k, shared out among groups."""
 
 from __future__ import annotations
 
 from gemmgen.catalog.dense import Shape
-from gemmgen.ir import DType, KernelSpec, Operand, RowGroups
+from gemmgen.ir import DType, KernelSpec, KGroups, Operand, RowGroups
 
 LAYOUT = "layout"
 """The operand that says where groups lie."""
@@ -29,6 +29,21 @@ def in_row_groups(spec: KernelSpec, by: str, alignment: int = 1, zero_padding: b
     return spec.replace(
         name=spec.name.replace(f"{spec.arch}_", f"{spec.arch}_m_grouped_", 1) + "".join(marks),
         operands=(*operands, layout),
+        groups=groups,
+    )
+
+
+def in_k_groups(spec: KernelSpec, by: str, alignment: int = 1, apart: bool = False) -> KernelSpec:
+    """The same product of every group's range of k: ``layout`` says where it lies, see ``KGroups``.
+
+    Matrices that do not cover k, the output and what it adds to, are one for each group; with ``apart`` factors, too.
+    """
+    groups = KGroups(by=by, layout=LAYOUT, alignment=alignment, apart=apart)  # type: ignore[arg-type]
+    operands = [_grouped(each) if len(each.axes) > 1 and "k" not in each.axes else each for each in spec.operands]
+    marks = (f"_by_{by}", f"_a{alignment}" if alignment > 1 else "", "_apart" if apart else "")
+    return spec.replace(
+        name=spec.name.replace(f"{spec.arch}_", f"{spec.arch}_k_grouped_", 1) + "".join(marks),
+        operands=(*operands, Operand(name=LAYOUT, dtype=DType.I32, box=("g",))),
         groups=groups,
     )
 

@@ -8,6 +8,7 @@ from gemmgen.ir.node import Node
 from gemmgen.ir.operand import HeadSplit, Operand, split_axis
 from gemmgen.ir.plan import (
     Broadcast,
+    MapEdits,
     MmaPlan,
     MmaSyncPlan,
     Param,
@@ -82,6 +83,7 @@ __all__ = [
     "LaunchControl",
     "LayoutPlan",
     "LayoutSpec",
+    "MapEdits",
     "MmaPlan",
     "MmaSync",
     "MmaSyncPlan",

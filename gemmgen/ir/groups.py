@@ -44,12 +44,16 @@ class KGroups(Node):
     ``layout`` is the int32 operand that says where: ``ends``, for every group the k behind its last, where the next
     one starts, rounded up to a multiple of ``alignment``; ``counts``, how much of k each has, one behind the other
     likewise. What has k in its box is one matrix for all groups; outputs have ``"g"`` before their axes.
+
+    With ``apart`` factors are matrices of their own for each group, k contiguous, one behind the other in memory;
+    counts are multiples of ``alignment``. Scales are one matrix all the same.
     """
 
     kind: Literal["k"] = "k"
     by: Literal["ends", "counts"]
     layout: Name
     alignment: Annotated[int, Field(ge=1)] = 1
+    apart: bool = False
 
 
 Groups = Annotated[RowGroups | KGroups, Field(discriminator="kind")]
@@ -106,6 +110,11 @@ def _rows_fit(spec: KernelSpec, groups: RowGroups, where: str) -> None:
 
 
 def _k_fits(spec: KernelSpec, groups: KGroups, where: str) -> None:
+    if groups.apart and (groups.by != "counts" or groups.alignment % 16):
+        raise ValueError(
+            f"{where} of k that are apart, by {groups.by} with an alignment of {groups.alignment}; rows are whole 16 "
+            "bytes for the copy engine, so use counts and a multiple of 16"
+        )
     for operand in spec.operands:
         if operand.name == groups.layout or len(operand.axes) < 2:
             continue

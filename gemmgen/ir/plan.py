@@ -270,12 +270,13 @@ class Param(Node):
 class Workspace(Node):
     """Memory of one launch beside its operands: for every tile so many elements of 4 bytes, fp32 numbers or counters.
 
-    ``per`` names the axes along which tiles are counted, whole clusters of them; without any there is one share.
+    ``per`` names the axes along which tiles are counted, whole clusters of them, or says that every CTA has a share;
+    without any there is one.
     """
 
     name: Name
     elements: int
-    per: tuple[Literal["m", "n"], ...]
+    per: tuple[Literal["m", "n", "cta"], ...]
 
     @property
     def counts(self) -> bool:
@@ -301,6 +302,16 @@ class PushPlan(Node):
     bytes: int
     buffers: int = 0
     full: int = 0
+
+
+class MapEdits(Node):
+    """Tensor maps of ``operands`` that the loading role edits for every group, at ``place`` in shared memory.
+
+    A workspace holds two of each for every CTA.
+    """
+
+    operands: tuple[Name, ...]
+    place: int
 
 
 class Plan(Node):
@@ -333,6 +344,7 @@ class Plan(Node):
     push: PushPlan | None = None
     ahead: tuple[Name, ...] = ()
     groups: Groups | None = None
+    map_edits: MapEdits | None = None
 
     def operand(self, name: str) -> Operand:
         """The operand of that name."""

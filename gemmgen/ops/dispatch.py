@@ -108,7 +108,7 @@ class Dispatcher:
         target: Target = current_target(slots[self._at].device)
         kernel, used, choice = self._ready(tensors, sizes, target)
         sizes = with_splits(kernel.plan, sizes, target.sms)
-        workspace = workspace_bytes(kernel.plan, sizes)
+        workspace = workspace_bytes(kernel.plan, sizes, target.sms)
         scalars = (0.0,) * len(self.scalars)
         problem = self._problem(sizes, used, target, scalars, dict.fromkeys(workspace, 0))
         prepared = Prepared(
@@ -184,7 +184,7 @@ class Dispatcher:
         target: Target = current_target(slots[self._at].device)
         kernel, tensors, _ = self._ready(self._named(slots), sizes, target)
         sizes = with_splits(kernel.plan, sizes, target.sms)
-        room = allocate(workspace_bytes(kernel.plan, sizes), slots[self._at].device)
+        room = allocate(workspace_bytes(kernel.plan, sizes, target.sms), slots[self._at].device)
         workspace = {name: target.address(each, name) for name, each in room.items()}
         problem = self._problem(sizes, tensors, target, scalars, workspace)
         params = whole_block(kernel.plan, problem, encoder(target))

@@ -118,11 +118,12 @@ def _checked(tiles: int, rows: str, cols: str, sizes: Mapping[str, int]) -> int:
     return tiles
 
 
-def workspace_bytes(plan: AnyPlan, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Bytes of each workspace of a launch: what warps share on the way to a sum, and counters of who has come."""
+def workspace_bytes(plan: AnyPlan, sizes: Mapping[str, int], sms: int) -> dict[str, int]:
+    """Bytes of each workspace of a launch: what warps share on the way to a sum, who has come, tensor maps of CTAs."""
     if isinstance(plan, LayoutPlan):
         return {}
     tiles = {axis: units * getattr(plan.cluster, axis) for axis, units in _units(plan, sizes).items()}
+    tiles["cta"] = grid_size(plan, sizes, sms)
     reductions = {each.name: each.elements * prod(tiles[axis] for axis in each.per) * 4 for each in plan.workspaces}
     return {**_split_bytes(plan, sizes), **reductions}
 

@@ -104,7 +104,7 @@ def test_a_launch_has_a_cluster_for_every_tile_and_no_workspace() -> None:
     plan = lower(SPLIT)
     sizes = {"m": 65, "n": 96, "k": 128}
     assert grid_size(plan, sizes, sms=1) == 2 * 3 * 2  # more than are resident at once: CTAs have one tile
-    assert workspace_bytes(plan, sizes) == {}
+    assert workspace_bytes(plan, sizes, 1) == {}
     assert kernel_of(SPLIT).text.cluster == (2, 1, 1)
 
 

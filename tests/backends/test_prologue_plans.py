@@ -140,13 +140,13 @@ def test_splits_fill_the_gpu_with_shares_worth_a_cta(m: int, k: int, splits: int
     tiles = -(-m // 64)
     assert found["s"] == splits and grid_size(plan, found, 132) == min(132, tiles * splits)
     sums = tiles * splits * 4 * 32 * (12 + 4) * 4
-    assert workspace_bytes(plan, found) == ({} if splits == 1 else {"partials": sums, "arrivals": tiles * 16})
+    assert workspace_bytes(plan, found, 1) == ({} if splits == 1 else {"partials": sums, "arrivals": tiles * 16})
 
 
 def test_slices_need_no_workspace_and_are_as_many_as_outputs_have() -> None:
     plan, sizes = lower(SLICES), {"m": 137, "n": 24, "k": 640, "s": 16}
     assert with_splits(plan, sizes, 132) == sizes
-    assert workspace_bytes(plan, sizes) == {} and grid_size(plan, sizes, 132) == 48
+    assert workspace_bytes(plan, sizes, 1) == {} and grid_size(plan, sizes, 132) == 48
     assert [param.name for param in plan.params if param.kind == "stride"] == ["d_stride", "d_slice", "sqr_sum_slice"]
     assert plan.outputs == ("d", "sqr_sum")
 

@@ -97,7 +97,7 @@ class Call:
         self.device = tensors[spec.output.name].device
         self.workspace = {
             name: torch.zeros(size, dtype=torch.uint8, device=self.device)
-            for name, size in workspace_bytes(self.plan, sizes).items()
+            for name, size in workspace_bytes(self.plan, sizes, 132).items()
         }
         views = {
             name: TensorView(target.address(each, name), tuple(each.shape), each.stride())

@@ -101,7 +101,7 @@ def test_a_prepared_block_equals_packing_anew_with_a_workspace() -> None:
     plan, sizes = lower(spec), {"m": 4, "n": 136, "k": 1056}
     shapes = {each.name: expected_shape(each, sizes) for each in spec.operands}
     strides = {each.name: (1, 64) if each.inner != each.box[-1] else (2048, 1) for each in spec.operands}
-    room = workspace_bytes(plan, sizes)
+    room = workspace_bytes(plan, sizes, 1)
     assert room == {"partials": 2 * 4 * 16 * 128 * 4, "arrivals": 2 * 8 * 4}
 
     def problem(base: int) -> Problem:

@@ -18,12 +18,15 @@ struct KMajor {
   }
 };
 
-// m (or n) contiguous, 16-bit elements: each atom holds K rows of k, 64 elements of m wide.
-template <u32 K>
+// m (or n) contiguous, 16-bit elements: each atom holds K rows of k, 64 elements of m wide. In a cluster an address has
+// the CTA's rank in bits that no descriptor has room for.
+template <u32 K, bool CLUSTERED = false>
 struct MnMajor {
   static constexpr u32 TRANSPOSE = 1;
   // Atoms are K * 128 bytes apart along m, 8-k groups 1024 bytes apart.
-  DEVICE static u64 descriptor(u32 address) { return ptx::smem_descriptor(address, K * 128, 1024); }
+  DEVICE static u64 descriptor(u32 address) {
+    return ptx::smem_descriptor(CLUSTERED ? address & 0x3ffff : address, K * 128, 1024);
+  }
   // Advance to `row` (a multiple of 64) and to the step'th 16 of k.
   DEVICE static u64 at(u64 tile, u32 row, u32 step) { return tile + (row / 64 * K * 128 + step * 16 * 128) / 16; }
 };

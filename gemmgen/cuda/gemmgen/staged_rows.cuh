@@ -19,6 +19,22 @@ struct Clipped {
   }
 };
 
+// Every group has a matrix of its own, and nothing but its edge ends rows.
+class GroupClipped {
+  u32 group_ = 0;
+
+ public:
+  DEVICE void of(u32 group) { group_ = group; }
+
+  template <u32 ROW_BYTES>
+  DEVICE void store(const ptx::TensorMap& map, u32 x, u32 m, u32 rows, u32 cols, u32 from) const {
+    if (ptx::lane_index() == 0) {
+      ptx::tma_store_3d(map, x, m, group_, from);
+      ptx::bulk_commit();
+    }
+  }
+};
+
 // Lanes copy the first `bytes` of the box's rows that are above `rows`, 16 of them at a time. A row of the output begins at
 // `to`, `pitch` bytes behind the one before.
 template <u32 ROW_BYTES>

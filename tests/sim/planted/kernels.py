@@ -114,7 +114,7 @@ class Subject:
             for name, each in tensors.items()
         }
         sizes = with_splits(self.plan, self.sizes, self.sms)
-        workspace = {name: self._room(name, size) for name, size in workspace_bytes(self.plan, sizes).items()}
+        workspace = {name: self._room(name, size) for name, size in workspace_bytes(self.plan, sizes, self.sms).items()}
         places = {name: target.address(each, name) for name, each in workspace.items()}
         scalars = {each.name: SCALAR for each in self.spec.operands if each.is_scalar}
         params = whole_block(self.plan, Problem(sizes, views, scalars, places), encoder(target))

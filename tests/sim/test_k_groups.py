@@ -1,0 +1,114 @@
+"""Groups of k on the simulator: every output exact, whatever lies between groups and wherever one is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from planted.k_grouped import KSubject, of_k_groups
+from planted.kernels import WrongResult
+from planted.ptx_text import Statement, delete, find
+from planted.ptx_text import replace as replaced
+
+from gemmgen import sim
+from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt
+from gemmgen.catalog.grouped import in_k_groups
+from gemmgen.ir import DType, KernelSpec
+
+SCHEDULES = ("early", "late", "random", "starve")
+NARROW = Shape(64, 32, groups=1, slots=2, unroll=1)
+PAIRS = {cluster: Shape(128, 64, slots=2, unroll=1, cluster=cluster) for cluster in ((1, 1), (2, 1), (1, 2))}
+RAGGED = (37, 0, 70)
+
+
+def fp8(shape: Shape, residual: bool = True) -> KernelSpec:
+    """Factors that lie group by group, a scale for 1x128 of each."""
+    return in_k_groups(fp8_gemm_nt(shape, DType.F32, residual, sfb_columns=1), "counts", 128, apart=True)
+
+
+def hostile() -> Iterator[KSubject]:
+    """Run under every schedule: empty groups, ends anywhere, two warpgroups, pairs with an odd number of tiles."""
+    yield of_k_groups(in_k_groups(bf16_gemm("tn", NARROW, DType.F32, True), "counts"), (0, 128, 0, 256), 72, 40)
+    yield of_k_groups(in_k_groups(bf16_gemm("tn", PAIRS[1, 1], DType.BF16), "ends", 16), RAGGED, 136, 72)
+    yield of_k_groups(in_k_groups(bf16_gemm("tn", PAIRS[2, 1], DType.F32, True), "counts"), RAGGED, 264, 72, 4)
+    yield of_k_groups(in_k_groups(bf16_gemm("tn", PAIRS[1, 2], DType.F32), "ends", 32), (16, 48), 72, 136, 2)
+    yield of_k_groups(fp8(NARROW), (128, 0, 128, 384, 128), 72, 40)
+    yield of_k_groups(fp8(replace(PAIRS[1, 1], overlap=True)), (0, 256, 0, 128, 128), 136, 72)
+    yield of_k_groups(fp8(PAIRS[2, 1]), (128, 0, 256), 136, 40, 2)
+
+
+def further() -> Iterator[KSubject]:
+    """One group, none of k at all, long k on less than a tile, many tiles, outputs that are stored by lanes."""
+    plain = in_k_groups(bf16_gemm("tn", NARROW, DType.F32), "counts")
+    added = in_k_groups(bf16_gemm("tn", NARROW, DType.BF16, True, direct_store=True), "ends")
+    yield of_k_groups(plain, (144,), 64, 32)
+    yield of_k_groups(plain, (0, 0, 0), 72, 40, 2)
+    yield of_k_groups(added, (0, 0), 65, 33)
+    yield of_k_groups(added, (1, 0, 15, 65, 0), 65, 33, 3)
+    yield of_k_groups(plain, (1040, 0), 8, 8)
+    yield of_k_groups(
+        in_k_groups(bf16_gemm("tn", Shape(64, 128, groups=1, slots=2), DType.F32), "ends", 160), (40, 200), 8, 768, 4
+    )
+
+
+@pytest.mark.parametrize("subject", list(hostile()), ids=lambda subject: subject.spec.name)
+def test_every_output_is_exact_under_every_schedule(subject: KSubject) -> None:
+    subject.must_pass((name, 0) for name in SCHEDULES)
+
+
+@pytest.mark.parametrize("subject", list(further()), ids=lambda subject: f"{subject.spec.name}-{len(subject.spans)}")
+def test_every_output_is_exact(subject: KSubject) -> None:
+    subject.must_pass([("random", 0)])
+
+
+def _clearing(text: str, opcode: str) -> list[Statement]:
+    """Statements of that kind where rows of the next group are cleared, in front of the barrier of those that clear."""
+    barrier = next(each for each in find(text, "bar.sync") if len(each.operands) == 2)
+    return [each for each in find(text, opcode) if each.start <= barrier.start]
+
+
+@pytest.mark.parametrize(
+    ("opcode", "says"),
+    [
+        ("st.shared.v4", r"elements differ"),
+        ("bar.sync", r"ab\.(a|b|empty)\[\d\]"),
+        ("fence.proxy.async", r"ab\.[ab]\[\d\].*proxy"),
+    ],
+)
+def test_rows_that_are_not_cleared_or_not_yet_are_found(opcode: str, says: str) -> None:
+    subject = next(each for each in hostile() if each.spec.output.dtype == DType.BF16)
+    found = [each for each in _clearing(subject.ptx, opcode) if len(each.operands) != 1]
+    module = subject.load(delete(subject.ptx, found))
+    with pytest.raises((sim.SimulationError, WrongResult), match=says):
+        for schedule in SCHEDULES:
+            subject.run(module, (schedule, 0))
+
+
+ONE_TILE = of_k_groups(fp8(replace(NARROW, slots=4)), (128, 128, 0, 128, 256), 64, 32)
+"""A K block or two a group: maps of the group before the last are in use when they are edited anew."""
+
+
+@pytest.mark.parametrize(
+    ("opcode", "which", "says"),
+    [
+        ("tensormap.replace.tile.global_address", slice(0, 1), r"elements differ"),
+        ("tensormap.replace.tile.global_stride", slice(0, 2), r"elements differ|tensor map"),
+        ("fence.proxy.tensormap::generic.release", slice(None), r"tensor map"),
+        ("fence.proxy.tensormap::generic.acquire", slice(0, 1), r"tensor map"),
+    ],
+)
+def test_maps_that_are_not_edited_or_not_handed_over_are_found(opcode: str, which: slice, says: str) -> None:
+    module = ONE_TILE.load(delete(ONE_TILE.ptx, find(ONE_TILE.ptx, opcode)[which]))
+    with pytest.raises((sim.SimulationError, WrongResult), match=says):
+        for schedule in SCHEDULES:
+            ONE_TILE.run(module, (schedule, 0))
+
+
+def test_maps_edited_while_copies_still_use_them_are_found() -> None:
+    text = ONE_TILE.ptx
+    edit = find(text, "tensormap.replace")[0]
+    wait = [each for each in find(text, "mbarrier.try_wait") if each.start < edit.start][-1]
+    module = ONE_TILE.load(replaced(text, wait, "setp.eq.u32 p, 0, 0;"))
+    ONE_TILE.must_pass([("late", 0)])
+    assert any("changes a tensor map that" in warning for warning in ONE_TILE.run(module, ("late", 0)).warnings)
