@@ -75,7 +75,7 @@ WORDS_A_CHUNK = 4
 """Words in the 16 bytes at whose multiples the copy engine starts boxes."""
 BOX_LIMIT = 256
 """Elements of a box along an axis."""
-GROUPED = {Arch.SM90: ("rows", "k")}
+GROUPED = {Arch.SM90: ("rows", "k"), Arch.SM100: ("rows",)}
 """Kinds of groups that are lowered for each architecture."""
 
 
@@ -92,6 +92,19 @@ def check_groups(spec: KernelSpec) -> None:
         )
     if spec.prologue or any(operand.heads for operand in spec.operands):
         raise ValueError(f"{where}, a prologue or an output with heads; only products without either are grouped")
+
+
+def check_starts(spec: KernelSpec, operand: Operand) -> None:
+    """Refuse a factor contiguous along m of which tiles start where the copy engine starts no box."""
+    groups = spec.groups
+    if not isinstance(groups, RowGroups) or groups.by != "ends" or operand.inner != "m":
+        return
+    if groups.alignment * operand.dtype.bits % (WORDS_A_CHUNK * 32):
+        raise ValueError(
+            f"operand {operand.name!r} is m-contiguous and groups start at multiples of {groups.alignment} rows; TMA "
+            f"starts boxes at whole 16 bytes, so use an alignment of {WORDS_A_CHUNK * 32 // operand.dtype.bits}, or k "
+            "contiguous"
+        )
 
 
 def majorness(operand: Operand, axis: str) -> Literal["k", "mn"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gemmgen.backends.names import C_TYPES
-from gemmgen.ir import KernelSpec, KGroups, MapEdits, Plan, RowGroups, Workspace
+from gemmgen.ir import Arch, KernelSpec, KGroups, MapEdits, Plan, RowGroups, Workspace, split_axis
 
 MAPS = "maps"
 """The workspace of tensor maps that CTAs edit."""
@@ -23,7 +23,8 @@ def schedule(plan: Plan) -> str:
         spans = f"gemmgen::{kind}<{groups.alignment}>"
         return f"gemmgen::KGroups<{spans}, {raster}>"
     if groups.by == "ids":
-        return f"gemmgen::RowIds<{raster}, TILE_M>"
+        unit = ", TILE_M * CLUSTER_M" if plan.cluster.m > 1 else ""
+        return f"gemmgen::RowIds<{raster}, TILE_M{unit}>"
     spans = f"gemmgen::GroupEnds<{groups.alignment}>" if groups.by == "ends" else "gemmgen::GroupCounts"
     return f"gemmgen::RowGroups<{spans}, {raster}>"
 
@@ -57,9 +58,10 @@ def row_end(plan: Plan) -> str:
 
 def _moves(plan: Plan) -> list[str]:
     """What a staged store is told of a tile whose group has a matrix of its own."""
-    lines, scales = ["store.rows().of(group);"], plan.store.scales
+    store, scales = "out" if plan.arch == Arch.SM100 else "store", plan.store.scales
+    lines = [f"{store}.rows().of(group);"]
     if scales is not None:
-        lines.append(f"store.scales() = {{{address(plan, scales)}, p.{scales}_stride}};")
+        lines.append(f"{store}.scales() = {{{address(plan, scales)}, p.{scales}_stride}};")
     return lines
 
 
@@ -69,9 +71,10 @@ def _cleared(plan: Plan) -> list[str]:
         return []
     found = []
     for operand in map(plan.operand, plan.outputs):
-        if operand.plane[:1] != ("m",) or operand.plane[1:] not in (("n",), ("n/2",)):
+        axis, per = split_axis(operand.plane[-1])
+        if operand.plane[:1] != ("m",) or axis != "n" or per > 2:
             continue
-        part = "" if operand.plane[1] == "n" else " / 2"
+        part = "" if per * operand.dtype.packed == 1 else f" / {per * operand.dtype.packed}"
         staged = "_rows" if operand.name == plan.store.operand and plan.store.through is not None else ""
         at = f"p.{operand.name}{staged}"
         found.append(f"TILE_N{part}>({at}, {at}_stride, rows, tile.next(), tile.n(){part}, p.n{part}")

@@ -173,7 +173,7 @@ def _place(plan: Plan, ring: RingPlan, part: Part) -> str:
         if isinstance(plan.mma, MmaSyncPlan):
             return f"using {name} = {scale_words(plan.mma, part)};"
         assert isinstance(plan.mma, UmmaPlan)
-        return f"using {name} = {scales(plan.mma, part)};"
+        return f"using {name} = {scales(plan, plan.mma, part)};"
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
     element_bytes = part.atom_bytes // (entry.box[0] * entry.box[1] * part.shared * part.stack)
     if part.stack > 1:

@@ -11,10 +11,13 @@ from typing import Literal
 from gemmgen.backends.common import (
     SWIZZLE_BYTES,
     check_cluster,
+    check_starts,
     digest,
     in_halves,
+    mapped_axes,
     params,
     quantising,
+    shifted_boxes,
     split_heads,
     staged_row_bytes,
     step_plans,
@@ -54,6 +57,8 @@ from gemmgen.ir import (
 COLUMNS = 512
 """Columns of tensor memory."""
 WARP_ROWS = 32
+CHUNK_BYTES = 16
+"""What the copy engine starts boxes at multiples of."""
 ANSWER_BYTES = 16
 """What the hardware answers to a request to take over a launch."""
 ELEMENTS: dict[DType, Literal["u8", "bf16", "f32", "i32", "16u4_align16b"]] = {
@@ -104,6 +109,7 @@ def lower(spec: KernelSpec) -> Plan:
         operands=spec.operands,
         workspaces=workspaces,
         prologue=spec.prologue,
+        groups=spec.groups,
     )
 
 
@@ -170,7 +176,7 @@ def _operand_ring(spec: KernelSpec, mma: UmmaPlan, name: str) -> Footprint:
 def _tx_bytes(spec: KernelSpec, mma: UmmaPlan, part: Part) -> int:
     """Bytes the copy engine counts: of 4-bit elements spread to bytes, the packed ones."""
     if part.copy_by == "words":
-        return part.words * part.count * 4
+        return part.words * part.atoms * part.atom_elements * 4
     spread = spec.operand(part.operand).dtype == DType.E2M1 and mma.call == "mxf8f6f4"
     return part.atoms * part.atom_bytes // (2 if spread else 1)
 
@@ -185,6 +191,7 @@ def _part(spec: KernelSpec, mma: UmmaPlan, operand: Operand) -> Part:
 
 def _tile_part(spec: KernelSpec, mma: UmmaPlan, operand: Operand) -> Part:
     """Atoms 128 bytes wide along the contiguous axis, as many as cover this CTA's share of the tile."""
+    check_starts(spec, operand)
     share = {mma.lane_axis: LANES, column_axis(mma.lane_axis): mma.columns // mma.ctas, "k": spec.tile.k}
     body = multiplier(spec)
     elements = SWIZZLE_BYTES * 8 // smem_bits(operand, body)
@@ -209,21 +216,30 @@ def _tile_part(spec: KernelSpec, mma: UmmaPlan, operand: Operand) -> Part:
 
 
 def _scale_part(spec: KernelSpec, mma: UmmaPlan, operand: Operand) -> Part:
-    """Words of four scales, one a row; rows are rounded up to the 128 that one copy to tensor memory takes."""
+    """Words of four scales, one a row; rows are rounded up to the 128 that one copy to tensor memory takes.
+
+    Where tiles start inside a box, words are moved up by up to three on their way, so there is room behind the last.
+    """
     axis, rows = (mma.lane_axis, LANES) if operand.name == mma.sfa else (column_axis(mma.lane_axis), mma.columns)
     if operand.inner != axis:
         raise ValueError(f"scales {operand.name!r} have box {operand.box}; they need one word a row: ({axis!r}, ...)")
     block = mma.sfa_block if operand.name == mma.sfa else mma.sfb_block
     span = block * SCALES_PER_WORD
     words = max(1, spec.tile.k // span)
+    boxes, box = shifted_boxes(spec, axis, rows)
+    room = align(rows, LANES) * 4
+    if boxes * box > rows:
+        room = align(max(room + CHUNK_BYTES, boxes * box * 4), SWIZZLE_BYTES)
     return Part(
         operand=operand.name,
         copy_by="words",
         offset=0,
-        bytes=words * align(rows, LANES) * 4,
+        bytes=words * room,
         inner_axis=axis,
         outer_axis=operand.outer,
         halves=in_halves(spec, operand),
+        atoms=boxes,
+        atom_elements=box,
         count=rows,
         per=max(1, span // spec.tile.k),
         words=words,
@@ -379,14 +395,14 @@ def _tensor_maps(
 def _load_map(spec: KernelSpec, mma: UmmaPlan, part: Part) -> TensorMapPlan:
     operand = spec.operand(part.operand)
     if part.copy_by == "words":
-        box: tuple[int, int] = (part.count, 1)
+        box: tuple[int, int] = (part.atom_elements, 1)
     else:
         box = (part.atom_elements, part.atom_bytes // SWIZZLE_BYTES)
     packed = operand.dtype == DType.E2M1 and mma.call != "mxf8f6f4"
     return TensorMapPlan(
         operand=operand.name,
         dtype=operand.dtype,
-        axes=(operand.inner, operand.outer),
+        axes=mapped_axes(operand),
         halves=part.halves,
         box=(SWIZZLE_BYTES, box[1]) if packed else box,
         smem_swizzle=0 if part.copy_by == "words" else 128,

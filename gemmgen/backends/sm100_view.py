@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gemmgen.backends import groups
+from gemmgen.backends.common import shifted_rows
 from gemmgen.backends.epilogue import quantising_store
 from gemmgen.backends.names import C_TYPES, columns_of, place_name
 from gemmgen.backends.prologue_view import even_splits, slice_place
@@ -14,11 +16,23 @@ STORED_AT = {"m": "tile.m() + warp * 32, tile.n() + col", "n": "tile.m() + col, 
 """Where a warp's block of an output tile starts, by the axis on the lanes."""
 
 
-def scales(mma: UmmaPlan, part: Part) -> str:
+WORD_SOURCES = {
+    (False, False): "gemmgen::Whole",
+    (True, False): "gemmgen::WordsInTurn",
+    (False, True): "gemmgen::OfGroup",
+    (True, True): "gemmgen::WordsInTurnOfGroup",
+}
+"""What boxes of scales are of, by whether they take halves in turn and whether every group has a matrix."""
+
+
+def scales(plan: Plan, mma: UmmaPlan, part: Part) -> str:
     """The type of an operand's scales in shared memory."""
     block = mma.sfa_block if part.operand == mma.sfa else mma.sfb_block
-    halves = ", gemmgen::WordsInTurn" if part.halves else ""
-    return f"gemmgen::Scales<{part.offset}, {part.count}, {part.words}, {block}{halves}>"
+    shape = f"{part.offset}, {part.count}, {part.words}, {block}"
+    source = WORD_SOURCES[part.halves, plan.operand(part.operand).grouped]
+    if part.atoms * part.atom_elements > part.count:
+        return f"gemmgen::Scales<{shape}, {source}, {part.atoms}, {part.atom_elements}, {part.bytes // part.words}>"
+    return f"gemmgen::Scales<{shape}{'' if source == 'gemmgen::Whole' else f', {source}'}>"
 
 
 def sm100_view(plan: Plan) -> dict[str, Any]:
@@ -43,13 +57,13 @@ def sm100_view(plan: Plan) -> dict[str, Any]:
         ],
         "product_call": "ptx::tcgen05_mma_tf32_tmem" if mma.cast_a else f"ptx::tcgen05_mma_{mma.call}<CTAS>",
         "schedule": _schedule(plan),
-        "scale_rings": [_scale_ring(plan, mma, entry) for entry in scaled],
+        "scale_rings": [_scale_ring(plan, entry) for entry in scaled],
         "issue": roles["tcgen05"],
         "transpose": roles.get("transpose_scales"),
         "store": store,
         "box_parts": [_pair_box(plan, ring, part) for part in ring.parts if part.copy_by == "tma"],
         "leader_fills": mma.ctas == 2 and not ring.ready_count,
-        "words": [_scale_part(ring, part) for part in ring.parts if part.copy_by == "words"],
+        "words": [_scale_part(plan, ring, part) for part in ring.parts if part.copy_by == "words"],
         "a_layout": _umma_layout(mma.a_major, place_name(ring, mma.a), plan.tile.k, mma.step_k),
         "b_layout": _umma_layout(mma.b_major, place_name(ring, mma.b), plan.tile.k, mma.step_k),
         "moving": _moving_ids(plan, mma),
@@ -60,6 +74,8 @@ def sm100_view(plan: Plan) -> dict[str, Any]:
 
 
 def _schedule(plan: Plan) -> str:
+    if plan.groups is not None:
+        return groups.schedule(plan)
     if not plan.splits:
         return even_splits(plan)
     return f"gemmgen::Persistent<TILE_M, TILE_N, {plan.raster_group}, CLUSTER_M, CLUSTER_N>"
@@ -76,10 +92,10 @@ def _umma_layout(major: str, place: str, k: int, step: int) -> str:
     return f"gemmgen::UmmaKMajor<{place}>" if major == "k" else f"gemmgen::UmmaMnMajor<{place}, {k}, {step}>"
 
 
-def _scale_ring(plan: Plan, mma: UmmaPlan, ring: RingPlan) -> dict[str, Any]:
+def _scale_ring(plan: Plan, ring: RingPlan) -> dict[str, Any]:
     return {
         "name": ring.name,
-        "parts": [_scale_part(ring, part) for part in ring.parts],
+        "parts": [_scale_part(plan, ring, part) for part in ring.parts],
         "every": ring.every,
         "ready_count": ring.ready_count,
         "full_count": ring.full_count,
@@ -87,13 +103,21 @@ def _scale_ring(plan: Plan, mma: UmmaPlan, ring: RingPlan) -> dict[str, Any]:
     }
 
 
-def _scale_part(ring: RingPlan, part: Part) -> dict[str, Any]:
-    """One operand's scales in a ring; `word` is the first of the words that a K block needs."""
+def _scale_part(plan: Plan, ring: RingPlan, part: Part) -> dict[str, Any]:
+    """One operand's scales in a ring; `word` is the first of the words that a K block needs.
+
+    Boxes `start` at the first row of the tile, or in front of it where that is no place to start; those are `skipped`.
+    """
     word = f"kb / {ring.name}::EVERY" if ring.every > 1 else f"kb * {part.words}" if part.words > 1 else "kb"
+    start, skipped = f"tile.{part.inner_axis}()", ""
+    if part.inner_axis == "m" and shifted_rows(plan.groups):
+        start, skipped = f"{start} / 4 * 4", f", {start} % 4"
     return {
         "operand": part.operand,
         "place": place_name(ring, part.operand),
-        "axis": part.inner_axis,
+        "start": start,
+        "skipped": skipped,
+        "group": groups.group_coordinate(plan, part.operand),
         "word": word,
         "column": part.column,
     }
@@ -141,8 +165,14 @@ def _pair_box(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
     if plan.mma.ctas == 2 and part.operand == plan.mma.b:
         axis = "n" if plan.mma.lane_axis == "m" else "m"
         named[axis] += f" + rank * (TILE_{axis.upper()} / 2)"
-    inner, outer = (named[axis] for axis in entry.axes)
-    return {"place": place_name(ring, part.operand), "operand": part.operand, "inner": inner, "outer": outer}
+    inner, outer = (named[axis] for axis in entry.axes[:2])
+    return {
+        "place": place_name(ring, part.operand),
+        "operand": part.operand,
+        "inner": inner,
+        "outer": outer,
+        "group": groups.group_coordinate(plan, part.operand),
+    }
 
 
 def _is_alike(entry: StepPlan) -> bool:
@@ -163,7 +193,11 @@ def _rows_line(plan: Plan) -> str:
     mark = (", gemmgen::ELEMENTWISE" if alike else apart) + moved
     if store.through is None:
         count = store.row_bytes // store.dtype.bytes if lanes == "Rows" else store.rows
-        return f"gemmgen::Direct{lanes}<{ctype}, {count}{mark}> out({slice_place(plan)}, p.{store.operand}_stride);"
+        begin = groups.address(plan, store.operand) if plan.groups else slice_place(plan)
+        return f"gemmgen::Direct{lanes}<{ctype}, {count}{mark}> out({begin}, p.{store.operand}_stride);"
     size = store.row_bytes if lanes == "Rows" else store.rows
-    kind = f"gemmgen::Staged{lanes}<{ctype}, {size}, {store.through}::SLOTS{mark}>"
-    return f"{kind} out(p.{store.operand}, {store.through}::{store.operand.upper()}, warp);"
+    rows, cut = groups.staged_rows(plan)
+    if rows:
+        mark = (mark or (", !gemmgen::ELEMENTWISE" if lanes == "Columns" else "")) + ", gemmgen::SideBySide"
+    kind = f"gemmgen::Staged{lanes}<{ctype}, {size}, {store.through}::SLOTS{mark}{rows}>"
+    return f"{kind} out(p.{store.operand}, {store.through}::{store.operand.upper()}, warp{cut});"

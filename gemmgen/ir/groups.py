@@ -11,6 +11,7 @@ from pydantic import Field
 
 from gemmgen.ir.dtype import DType
 from gemmgen.ir.node import Name, Node
+from gemmgen.ir.roles import Tcgen05
 from gemmgen.ir.schedule import Persistent
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ class RowGroups(Node):
     ``layout`` is the int32 operand that says where they lie. ``by`` says what it holds:
 
     - ``ids``, for every row the number of its group, or -1. A tile of rows is of the group of its first row, and none
-      where that is -1, so groups start at multiples of the tile and padding follows their rows.
+      where that is -1, so groups start at multiples of the tile and padding follows their rows. Of CTAs that multiply
+      together, the rows of all are one tile.
     - ``ends``, for every group the row behind its last; it starts where the one before ended, rounded up to a multiple
       of ``alignment``. With 1 there is no padding. ``zero_padding`` fills the rows between groups of outputs with 0.
     - ``counts``, for every group how many rows it has of its own matrix: what has m in its box has ``"g"`` before it.
@@ -105,7 +107,8 @@ def _rows_fit(spec: KernelSpec, groups: RowGroups, where: str) -> None:
             )
     if (groups.alignment > 1 or groups.zero_padding) and groups.by != "ends":
         raise ValueError(f"{where} by {groups.by} and an alignment or zero_padding; only groups by ends have any")
-    if groups.by == "ids" and spec.cluster.m > 1:
+    together = isinstance(spec.math.body, Tcgen05) and not spec.math.body.swap_ab and spec.math.body.ctas > 1
+    if groups.by == "ids" and spec.cluster.m > 1 and not together:
         raise ValueError(f"{where} by ids and a cluster along m, whose tiles may be of two groups; use Cluster(m=1)")
 
 

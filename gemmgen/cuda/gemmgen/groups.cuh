@@ -88,8 +88,9 @@ DEVICE void clear_rows(T* out, u64 stride, u32 from, u32 to, u32 n, u32 cols, u3
     for (u32 col = n + ptx::lane_index(); col < end; col += 32) out[m * stride + col] = {};
 }
 
-// Tiles of rows that each say which group they are of; a tile is of its first row's, and nobody's without one.
-template <class R, u32 TILE_M>
+// Tiles of rows that each say which group they are of; a tile is of its first row's, and nobody's without one. CTAs that
+// multiply together have UNIT_M rows, and all are of the first one's.
+template <class R, u32 TILE_M, u32 UNIT_M = TILE_M>
 class RowIds {
   R raster_;
   u32 rows_, groups_;
@@ -99,7 +100,8 @@ class RowIds {
   DEVICE void place() {
     for (; valid(); index_ += ptx::cta_count() / R::CLUSTER) {
       raster_.place(index_);
-      group_ = ids_[raster_.m() < rows_ ? raster_.m() : rows_ - 1];
+      const u32 first = UNIT_M == TILE_M ? raster_.m() : raster_.m() / UNIT_M * UNIT_M;
+      group_ = ids_[first < rows_ ? first : rows_ - 1];
       if (group_ < groups_) return;
     }
   }

@@ -3,6 +3,7 @@
 #include "gemmgen/pair.cuh"
 #include "gemmgen/quantise.cuh"
 #include "gemmgen/schedule.cuh"
+#include "gemmgen/staged_rows.cuh"
 #include "gemmgen/swizzle.cuh"
 #include "ptx/control.cuh"
 #include "ptx/memory.cuh"
@@ -41,7 +42,7 @@ DEVICE void quantise_row(u32 (&words)[COLS * Rule::BITS / 32], const float (&acc
 }
 
 // Staged through SLOTS buffers of 32 rows x ROW_BYTES a warp and written by TMA, which clips at the matrix's edge.
-template <class Rule, class Scales, u32 ROW_BYTES, u32 SLOTS>
+template <class Rule, class Scales, u32 ROW_BYTES, u32 SLOTS, class Rows = Clipped>
 class StagedQuantisedRows {
  public:
   static constexpr u32 COLS = ROW_BYTES * 8 / Rule::BITS;
@@ -52,11 +53,14 @@ class StagedQuantisedRows {
   u32 buffers_;
   Scales scales_;
   u32 slot_ = 0;
+  Rows rows_;
 
  public:
   // `buffers` is the offset of warp 0's staging buffers in dynamic shared memory; `warp` counts within the role.
-  DEVICE StagedQuantisedRows(const ptx::TensorMap& map, u32 buffers, u32 warp, Scales scales)
-      : map_(map), buffers_(ptx::smem_base() + buffers + warp * SLOTS * BUFFER), scales_(scales) {}
+  DEVICE StagedQuantisedRows(const ptx::TensorMap& map, u32 buffers, u32 warp, Scales scales, Rows rows = {})
+      : map_(map), buffers_(ptx::smem_base() + buffers + warp * SLOTS * BUFFER), scales_(scales), rows_(rows) {}
+  DEVICE Rows& rows() { return rows_; }
+  DEVICE Scales& scales() { return scales_; }
 
   // COLS columns from n of the warp's 32 rows from m; this lane holds row m + lane.
   template <class F>
@@ -73,10 +77,7 @@ class StagedQuantisedRows {
       ptx::store_shared_words(to + staged<ROW_BYTES>(lane, 4 * i), words[i], words[i + 1], words[i + 2], words[i + 3]);
     ptx::fence_proxy_async();
     ptx::sync_warp();
-    if (lane == 0) {
-      ptx::tma_store_2d(map_, n * Rule::BITS / 8, m, to);
-      ptx::bulk_commit();
-    }
+    rows_.template store<ROW_BYTES, 32>(map_, n * Rule::BITS / 8, m, rows, cols * Rule::BITS / 8, to);
     slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
   }
 

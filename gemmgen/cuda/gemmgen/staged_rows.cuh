@@ -1,4 +1,5 @@
-// How a warp's staged box of 16 rows goes to memory: whole, by the copy engine, or where other rows follow, row by row.
+// How a warp's staged box of 16 rows, or more, goes to memory: whole, by the copy engine, or where other rows follow, row
+// by row.
 #pragma once
 #include "gemmgen/swizzle.cuh"
 #include "ptx/memory.cuh"
@@ -9,10 +10,12 @@ namespace gemmgen {
 
 // The copy engine clips boxes at the matrix's edge, and nothing else ends rows.
 struct Clipped {
-  // The box that lies at `from` goes to column `x` of `cols` and row `m` of `rows`.
-  template <u32 ROW_BYTES>
-  DEVICE void store(const ptx::TensorMap& map, u32 x, u32 m, u32 rows, u32 cols, u32 from) const {
-    if (ptx::lane_index() == 0) {
+  // The box that lies at `from` goes to column `x` of `cols` and row `m` of `rows`. One lane `leads`: it talks to the copy
+  // engine, always the same.
+  template <u32 ROW_BYTES, u32 ROWS = 16>
+  DEVICE void store(const ptx::TensorMap& map, u32 x, u32 m, u32 rows, u32 cols, u32 from,
+                    bool leads = ptx::lane_index() == 0) const {
+    if (leads) {
       ptx::tma_store_2d(map, x, m, from);
       ptx::bulk_commit();
     }
@@ -26,22 +29,23 @@ class GroupClipped {
  public:
   DEVICE void of(u32 group) { group_ = group; }
 
-  template <u32 ROW_BYTES>
-  DEVICE void store(const ptx::TensorMap& map, u32 x, u32 m, u32 rows, u32 cols, u32 from) const {
-    if (ptx::lane_index() == 0) {
+  template <u32 ROW_BYTES, u32 ROWS = 16>
+  DEVICE void store(const ptx::TensorMap& map, u32 x, u32 m, u32 rows, u32 cols, u32 from,
+                    bool leads = ptx::lane_index() == 0) const {
+    if (leads) {
       ptx::tma_store_3d(map, x, m, group_, from);
       ptx::bulk_commit();
     }
   }
 };
 
-// Lanes copy the first `bytes` of the box's rows that are above `rows`, 16 of them at a time. A row of the output begins at
-// `to`, `pitch` bytes behind the one before.
-template <u32 ROW_BYTES>
+// Lanes copy the first `bytes` of those of the box's ROWS rows that are above `rows`, 16 bytes at a time. A row of the output
+// begins at `to`, `pitch` bytes behind the one before.
+template <u32 ROW_BYTES, u32 ROWS>
 DEVICE void copy_rows(u8* to, u64 pitch, u32 rows, u32 bytes, u32 from) {
   constexpr u32 CHUNKS = ROW_BYTES / 16;
 #pragma unroll
-  for (u32 i = 0; i < CHUNKS / 2; ++i) {
+  for (u32 i = 0; i < CHUNKS * ROWS / 32; ++i) {
     const u32 at = i * 32 + ptx::lane_index(), row = at / CHUNKS, byte = at % CHUNKS * 16;
     if (row >= rows || byte >= bytes) continue;
     uint4 x;
@@ -59,13 +63,14 @@ class NextRows {
  public:
   DEVICE NextRows(T* to, u64 stride) : to_(to), stride_(stride) {}
 
-  template <u32 ROW_BYTES>
-  DEVICE void store(const ptx::TensorMap& map, u32 x, u32 m, u32 rows, u32 cols, u32 from) const {
-    if (m + 16 > rows)
-      copy_rows<ROW_BYTES>(reinterpret_cast<u8*>(to_ + m * stride_ + x), stride_ * sizeof(T), rows - m, (cols - x) * sizeof(T), from);
-    else if (ptx::lane_index() == 0)
+  template <u32 ROW_BYTES, u32 ROWS = 16>
+  DEVICE void store(const ptx::TensorMap& map, u32 x, u32 m, u32 rows, u32 cols, u32 from,
+                    bool leads = ptx::lane_index() == 0) const {
+    if (m + ROWS > rows)
+      copy_rows<ROW_BYTES, ROWS>(reinterpret_cast<u8*>(to_ + m * stride_ + x), stride_ * sizeof(T), rows - m, (cols - x) * sizeof(T), from);
+    else if (leads)
       ptx::tma_store_2d(map, x, m, from);
-    if (ptx::lane_index() == 0) ptx::bulk_commit();  // an empty group, where lanes copied: buffers are counted by groups
+    if (leads) ptx::bulk_commit();  // an empty group, where lanes copied: buffers are counted by groups
   }
 };
 
@@ -80,11 +85,12 @@ class OwnRows {
   DEVICE OwnRows(T* to, u64 stride, u64 next) : to_(to), stride_(stride), next_(next) {}
   DEVICE void of(u32 group) { group_ = group; }
 
-  template <u32 ROW_BYTES>
-  DEVICE void store(const ptx::TensorMap& map, u32 x, u32 m, u32 rows, u32 cols, u32 from) const {
-    if (m + 16 > rows)
-      NextRows<T>(to_ + group_ * next_, stride_).template store<ROW_BYTES>(map, x, m, rows, cols, from);
-    else if (ptx::lane_index() == 0) {
+  template <u32 ROW_BYTES, u32 ROWS = 16>
+  DEVICE void store(const ptx::TensorMap& map, u32 x, u32 m, u32 rows, u32 cols, u32 from,
+                    bool leads = ptx::lane_index() == 0) const {
+    if (m + ROWS > rows)
+      NextRows<T>(to_ + group_ * next_, stride_).template store<ROW_BYTES, ROWS>(map, x, m, rows, cols, from, leads);
+    else if (leads) {
       ptx::tma_store_3d(map, x, m, group_, from);
       ptx::bulk_commit();
     }

@@ -15,7 +15,7 @@ DEVICE void clear(float (&x)[COUNT]) {
 }
 
 // Staged through SLOTS buffers of 32 rows x ROW_BYTES a warp and written by TMA, which clips at the matrix's edge.
-template <class T, u32 ROW_BYTES, u32 SLOTS, class Columns = SideBySide>
+template <class T, u32 ROW_BYTES, u32 SLOTS, class Columns = SideBySide, class Rows = Clipped>
 class StagedRows {
  public:
   static constexpr u32 COLS = ROW_BYTES / sizeof(T);
@@ -27,6 +27,7 @@ class StagedRows {
   const bool elected_ = ptx::elect_one();  // the lane that talks to the copy engine
   u32 buffers_;
   u32 slot_ = 0;
+  Rows rows_;
 
   template <class Pair>
   DEVICE static void put(u32 to, const Pair (&x)[4]) {
@@ -46,8 +47,9 @@ class StagedRows {
 
  public:
   // `buffers` is the offset of warp 0's staging buffers in dynamic shared memory; `warp` counts within the role.
-  DEVICE StagedRows(const ptx::TensorMap& map, u32 buffers, u32 warp)
-      : map_(map), buffers_(ptx::smem_base() + buffers + warp * SLOTS * BUFFER) {}
+  DEVICE StagedRows(const ptx::TensorMap& map, u32 buffers, u32 warp, Rows rows = {})
+      : map_(map), buffers_(ptx::smem_base() + buffers + warp * SLOTS * BUFFER), rows_(rows) {}
+  DEVICE Rows& rows() { return rows_; }
 
   // COLS columns from n of the warp's 32 rows from m; this lane holds row m + lane.
   template <class F>
@@ -67,10 +69,7 @@ class StagedRows {
     }
     ptx::fence_proxy_async();
     ptx::sync_warp();
-    if (elected_) {
-      ptx::tma_store_2d(map_, Columns::column(n), m, to);
-      ptx::bulk_commit();
-    }
+    rows_.template store<ROW_BYTES, 32>(map_, Columns::column(n), m, rows, cols, to, elected_);
     slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
   }
 
@@ -113,7 +112,7 @@ DEVICE void finish_columns(typename PairOf<T>::type (&to)[ROWS / 2], const float
 }
 
 // Swapped products: 32 columns of the output a warp, ROWS of its rows at a time through SLOTS buffers, written by TMA.
-template <class T, u32 ROWS, u32 SLOTS, bool ALIKE = false, class Columns = SideBySide>
+template <class T, u32 ROWS, u32 SLOTS, bool ALIKE = false, class Columns = SideBySide, class Rows = Clipped>
 class StagedColumns {
  public:
   static constexpr u32 COLS = ROWS;
@@ -125,6 +124,7 @@ class StagedColumns {
   const bool elected_ = ptx::elect_one();  // the lane that talks to the copy engine
   u32 buffers_;
   u32 slot_ = 0;
+  Rows rows_;
 
   template <class Pair>
   DEVICE static void put(u32 to, Pair x) {
@@ -136,8 +136,9 @@ class StagedColumns {
   DEVICE static void put(u32 to, float2 x) { ptx::store_shared(to, x); }
 
  public:
-  DEVICE StagedColumns(const ptx::TensorMap& map, u32 buffers, u32 warp)
-      : map_(map), buffers_(ptx::smem_base() + buffers + warp * SLOTS * BUFFER) {}
+  DEVICE StagedColumns(const ptx::TensorMap& map, u32 buffers, u32 warp, Rows rows = {})
+      : map_(map), buffers_(ptx::smem_base() + buffers + warp * SLOTS * BUFFER), rows_(rows) {}
+  DEVICE Rows& rows() { return rows_; }
 
   // ROWS rows from m of the warp's 32 columns from n; this lane holds column n + lane.
   template <class F>
@@ -156,10 +157,7 @@ class StagedColumns {
     }
     ptx::fence_proxy_async();
     ptx::sync_warp();
-    if (elected_) {
-      ptx::tma_store_2d(map_, Columns::column(n), m, to);
-      ptx::bulk_commit();
-    }
+    rows_.template store<ROW_BYTES, ROWS>(map_, Columns::column(n), m, rows, cols, to, elected_);
     slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
   }
 
