@@ -46,6 +46,7 @@ from gemmgen.ir import (
     Cast,
     DType,
     KernelSpec,
+    KGroups,
     MmaPlan,
     Operand,
     Part,
@@ -181,6 +182,11 @@ def _check_operands(spec: KernelSpec, a: Operand, b: Operand) -> None:
             "prologue that casts A to f32"
         )
     for operand, axis in ((a, "m"), (b, "n")):
+        if isinstance(spec.groups, KGroups) and spec.groups.apart != (operand.inner == "k"):
+            raise ValueError(
+                f"operand {operand.name!r} is {operand.inner}-contiguous; groups of k that share a matrix have "
+                f"{axis} contiguous, so that rows of the next group can be cleared, and those that are apart have k"
+            )
         if operand.dtype.bits == 8 and majorness(operand, axis) == "mn":
             raise ValueError(f"operand {operand.name!r} is {axis}-contiguous; 8-bit wgmma needs k contiguous")
     if spec.tile.k * a.dtype.bytes % SWIZZLE_BYTES:

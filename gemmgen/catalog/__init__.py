@@ -19,7 +19,7 @@ from gemmgen.catalog.fused import (
     head_split_output,
     mxfp8_output,
 )
-from gemmgen.catalog.grouped import GROUPED_SHAPES, LAYOUT, in_row_groups, of_group
+from gemmgen.catalog.grouped import GROUPED_SHAPES, LAYOUT, in_k_groups, in_row_groups, k_grouped_shapes, of_group
 from gemmgen.catalog.layout import layouts, pack_bytes, pack_ue8m0, to_k_major, to_m_major
 from gemmgen.catalog.prenorm import (
     PRENORM_COLUMNS,
@@ -145,7 +145,9 @@ __all__ = [
     "fused_operator",
     "fused_specs",
     "head_split_output",
+    "in_k_groups",
     "in_row_groups",
+    "k_grouped_shapes",
     "launched_early",
     "layouts",
     "mxfp8_output",

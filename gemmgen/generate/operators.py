@@ -238,6 +238,50 @@ _QUANTISED = (
 )
 
 
+_K_SHARED = {
+    "d": "bf16 or fp32 [G, M, N] to write to, rows contiguous; returned. A group without any of K has c, or zeros.",
+    "ks_cpu": "K of each group on the host, checked against the shapes; None or [] where nobody knows them.",
+    "grouped_layout": "int32 [G] on the device: K of each group, or with use_psum_layout where each ends.",
+    "c": "of d's shape and type, added in fp32 before the result is rounded; may be d itself.",
+    "compiled_dims": _OUTPUT["compiled_dims"],
+    "use_psum_layout": "grouped_layout has the end of each group's K; groups start at the next multiple of "
+    "get_mk_alignment_for_contiguous_layout(), and what lies between them may be anything.",
+}
+
+
+def k_grouped() -> tuple[Operator, ...]:
+    """Weight gradients: products of every group's own range of K."""
+    extents = "M, N, G and every group's K may be any size, 0 too."
+    whole = (
+        "a pair of e4m3 data, for every group [{}, K] with K contiguous, one behind the other in one dimension, and "
+    )
+    return (
+        Operator(
+            name="k_grouped_bf16_gemm_tn_contiguous",
+            summary="d[g] = a_g^T @ b_g (+ c[g]) for every group's rows of bf16 a [K, M] and b [K, N], summed in fp32.",
+            parameters={
+                "a": "bf16 [K of all groups, M], M contiguous, rows a multiple of 16 bytes apart.",
+                "b": "bf16 [K of all groups, N], likewise.",
+                **_K_SHARED,
+            },
+            extents=extents,
+        ),
+        Operator(
+            name="k_grouped_fp8_gemm_nt_contiguous",
+            summary="d[g] = (a_g * sfa_g) @ (b_g * sfb_g)^T (+ c[g]) for e4m3 factors that are matrices of each group.",
+            parameters={
+                "a": f"{whole.format('M')}fp32 scales [K/128 of all groups, M].",
+                "b": f"{whole.format('N')}fp32 scales [K/128 of all groups, N].",
+                **_K_SHARED,
+                "ks_cpu": f"{_K_SHARED['ks_cpu'].removesuffix('.')}; multiples of 128.",
+                "recipe": "(1, 1, 128): a scale for 128 of K of each row.",
+                "use_psum_layout": "False: groups lie right behind one another.",
+            },
+            extents=extents,
+        ),
+    )
+
+
 def _all() -> tuple[Operator, ...]:
     mixed = map(_fp8_fp4, catalog.LAYOUTS)
     fused = [_quantised(product, *each) for product in ("fp8_gemm_nt", "bf16_gemm_nt") for each in _QUANTISED]

@@ -26,6 +26,10 @@ from gemmgen.ops.api_fused import (
     fp8_gemm_nt_mxfp8out,
 )
 from gemmgen.ops.api_heads import fp8_gemm_nt_skip_head_mid
+from gemmgen.ops.api_k_grouped import (
+    k_grouped_bf16_gemm_tn_contiguous,
+    k_grouped_fp8_gemm_nt_contiguous,
+)
 from gemmgen.ops.fused_op import FUSED_OPERATORS, FusedOp, fuse
 from gemmgen.ops.mk_alignment import (
     get_m_alignment_for_contiguous_layout,
@@ -100,6 +104,8 @@ __all__ = [
     "get_mn_major_tma_aligned_tensor",
     "get_theoretical_mk_alignment_for_contiguous_layout",
     "get_tma_aligned_size",
+    "k_grouped_bf16_gemm_tn_contiguous",
+    "k_grouped_fp8_gemm_nt_contiguous",
     "mxfp4_gemm_nt",
     "nvfp4_gemm_nt",
     "op",

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gemmgen.ops import dense, dense_block_scaled, prenorm
+from gemmgen.ops import dense, dense_block_scaled, k_grouped, prenorm
 from gemmgen.runtime.preparation import current_preparation
 
 NAMESPACE = "gemmgen"
@@ -176,6 +176,36 @@ def _prenorm_fake(a: Tensor, b: Tensor, d: Tensor, sqr_sum: Tensor, num_splits: 
     prenorm.call(a, b, d, sqr_sum, num_splits)
 
 
+def k_grouped_bf16(a: Tensor, b: Tensor, layout: Tensor, c: Tensor | None, by: str, alignment: int, d: Tensor) -> None:
+    """What ``k_grouped_bf16_gemm_tn_contiguous`` does on real tensors."""
+    dispatcher, slots = k_grouped.bf16_call(a, b, layout, c, k_grouped.KSplit(by, alignment), d)
+    dispatcher(slots)
+    written(d)
+
+
+def _k_grouped_bf16_fake(
+    a: Tensor, b: Tensor, layout: Tensor, c: Tensor | None, by: str, alignment: int, d: Tensor
+) -> None:
+    dispatcher, slots = k_grouped.bf16_call(a, b, layout, c, k_grouped.KSplit(by, alignment), d)
+    dispatcher.check(slots)
+
+
+def k_grouped_fp8_apart(
+    a: Tensor, sfa: Tensor, b: Tensor, sfb: Tensor, layout: Tensor, c: Tensor | None, d: Tensor
+) -> None:
+    """What ``k_grouped_fp8_gemm_nt_contiguous`` does on real tensors."""
+    dispatcher, slots = k_grouped.fp8_apart_call(a, sfa, b, sfb, layout, c, d)
+    dispatcher(slots)
+    written(d)
+
+
+def _k_grouped_fp8_apart_fake(
+    a: Tensor, sfa: Tensor, b: Tensor, sfb: Tensor, layout: Tensor, c: Tensor | None, d: Tensor
+) -> None:
+    dispatcher, slots = k_grouped.fp8_apart_call(a, sfa, b, sfb, layout, c, d)
+    dispatcher.check(slots)
+
+
 _FP8_INPUTS = "Tensor a, Tensor sfa, Tensor b, Tensor sfb, Tensor? c"
 _BF16_INPUTS = "Tensor a, Tensor b, Tensor? c"
 fp8_gemm_nt = define("fp8_gemm_nt", f"({_FP8_INPUTS}, ScalarType out_dtype) -> Tensor", _fp8, _fp8_fake)
@@ -195,6 +225,19 @@ tf32_hc_prenorm_gemm = define(
     prenorm_gemm,
     _prenorm_fake,
 )
+_K_GROUPED_TAIL = "Tensor layout, Tensor? c"
+k_grouped_bf16_gemm = define(
+    "k_grouped_bf16_gemm",
+    f"(Tensor a, Tensor b, {_K_GROUPED_TAIL}, str by, int alignment, Tensor(d!) d) -> ()",
+    k_grouped_bf16,
+    _k_grouped_bf16_fake,
+)
+k_grouped_fp8_apart_gemm = define(
+    "k_grouped_fp8_apart_gemm",
+    f"(Tensor a, Tensor sfa, Tensor b, Tensor sfb, {_K_GROUPED_TAIL}, Tensor(d!) d) -> ()",
+    k_grouped_fp8_apart,
+    _k_grouped_fp8_apart_fake,
+)
 
 
 __all__ = [
@@ -204,5 +247,7 @@ __all__ = [
     "block_scaled_gemm_out",
     "fp8_gemm_nt",
     "fp8_gemm_nt_out",
+    "k_grouped_bf16_gemm",
+    "k_grouped_fp8_apart_gemm",
     "tf32_hc_prenorm_gemm",
 ]

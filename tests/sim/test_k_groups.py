@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,6 +12,7 @@ from planted.ptx_text import Statement, delete, find
 from planted.ptx_text import replace as replaced
 
 from gemmgen import sim
+from gemmgen.backends import lower
 from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt
 from gemmgen.catalog.grouped import in_k_groups
 from gemmgen.ir import DType, KernelSpec
@@ -112,3 +113,20 @@ def test_maps_edited_while_copies_still_use_them_are_found() -> None:
     module = ONE_TILE.load(replaced(text, wait, "setp.eq.u32 p, 0, 0;"))
     ONE_TILE.must_pass([("late", 0)])
     assert any("changes a tensor map that" in warning for warning in ONE_TILE.run(module, ("late", 0)).warnings)
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (
+            lambda: in_k_groups(bf16_gemm("nt", NARROW), "counts"),
+            r"'a' is k-contiguous; groups of k that share a matrix",
+        ),
+        (lambda: in_k_groups(bf16_gemm("tn", NARROW), "counts", 64, apart=True), r"'a' is m-contiguous; groups of k"),
+        (lambda: in_k_groups(fp8_gemm_nt(NARROW), "counts", 64, apart=True), r"must be a multiple of tile.k = 128"),
+        (lambda: in_k_groups(fp8_gemm_nt(NARROW), "ends", 128, apart=True), r"so use counts and a multiple of 16"),
+    ],
+)
+def test_what_cannot_be_lowered_is_refused(spec: Callable[[], KernelSpec], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        lower(spec())

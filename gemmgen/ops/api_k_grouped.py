@@ -1,0 +1,121 @@
+"""Products of groups of k, as users call them: weight gradients of experts.
+
+Knows argument conventions; what fits together is judged in ``k_grouped``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from gemmgen.ops import k_grouped, library
+from gemmgen.ops.call_arguments import Pair, Recipe, check_compiled_dims, check_tensors, pair
+from gemmgen.ops.k_grouped import KSplit
+from gemmgen.ops.mk_alignment import get_mk_alignment_for_contiguous_layout
+
+SM90_RECIPE = (1, 1, 128)
+
+
+def k_grouped_bf16_gemm_tn_contiguous(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    d: torch.Tensor,
+    ks_cpu: Sequence[int] | None,
+    grouped_layout: torch.Tensor,
+    c: torch.Tensor | None = None,
+    compiled_dims: str = "mn",
+    use_psum_layout: bool = False,
+) -> torch.Tensor:
+    """``d[g] = a_g^T . b_g (+ c[g])`` for every group's own rows of bf16 ``a`` [k, m] and ``b`` [k, n], summed in fp32.
+
+    d: bf16 or fp32 [groups, m, n] to write to; returned. A group without rows has c, or zeros.
+    ks_cpu: rows of each group, on the host, checked against the shapes; None or [] where nobody knows them.
+    grouped_layout: int32 [groups] on the device: rows of each group, one right behind the other.
+    use_psum_layout: grouped_layout has the row behind each group's last; groups start at the next multiple of
+        ``get_mk_alignment_for_contiguous_layout()``, and rows between them may hold anything.
+    c: added, of d's type and shape; may be d itself.
+    compiled_dims: accepted for compatibility; extents are run-time values.
+    """
+    check_compiled_dims(compiled_dims)
+    check_tensors(a=a, b=b, c=c, d=d, grouped_layout=grouped_layout)
+    split = split_of(use_psum_layout)
+    check_ks(ks_cpu, d, a.shape[0], split)
+    run = (
+        library.k_grouped_bf16
+        if library.is_direct(_present(a, b, grouped_layout, c, d))
+        else library.k_grouped_bf16_gemm
+    )
+    run(a, b, grouped_layout, c, split.by, split.alignment, d)
+    return d
+
+
+def k_grouped_fp8_gemm_nt_contiguous(
+    a: Pair,
+    b: Pair,
+    d: torch.Tensor,
+    ks_cpu: Sequence[int] | None,
+    grouped_layout: torch.Tensor,
+    c: torch.Tensor | None = None,
+    recipe: Recipe = SM90_RECIPE,
+    compiled_dims: str = "mn",
+    use_psum_layout: bool = False,
+) -> torch.Tensor:
+    """``d[g] = a_g . b_g^T (+ c[g])`` for e4m3 factors of every group that are matrices of their own; sm90.
+
+    a: pair of flat data, for every group [m, k] with k contiguous, one behind the other, and fp32 scales [k/128, m], k
+        being that of all groups; scales that lie otherwise are copied first.
+    b: likewise with n.
+    d: bf16 or fp32 [groups, m, n] to write to; returned. A group without any of k has c, or zeros.
+    ks_cpu: k of each group, multiples of 128, on the host, checked against the shapes; None or [] where nobody knows.
+    grouped_layout: int32 [groups] on the device, k of each group.
+    c: added, of d's type and shape; may be d itself.
+    recipe: (1, 1, 128), a scale for 128 of k of each row.
+    compiled_dims: accepted for compatibility; extents are run-time values.
+    use_psum_layout: False; groups lie right behind one another.
+    """
+    (a_data, sfa), (b_data, sfb) = pair("a", a), pair("b", b)
+    check_compiled_dims(compiled_dims)
+    check_tensors(a=a_data, sfa=sfa, b=b_data, sfb=sfb, c=c, d=d, grouped_layout=grouped_layout)
+    if tuple(recipe) != SM90_RECIPE:
+        raise ValueError(
+            f"recipe: is {tuple(recipe)}; must be {SM90_RECIPE}, a scale for 128 of k of each row of a and b"
+        )
+    if use_psum_layout:
+        raise ValueError("use_psum_layout: is True; factors lie group by group without gaps, so pass k of each group")
+    check_ks(ks_cpu, d, sfa.shape[0] * k_grouped.BLOCK, k_grouped.APART)
+    direct = library.is_direct(_present(a_data, sfa, b_data, sfb, grouped_layout, c, d))
+    run = library.k_grouped_fp8_apart if direct else library.k_grouped_fp8_apart_gemm
+    run(a_data, sfa, b_data, sfb, grouped_layout, c, d)
+    return d
+
+
+def _present(*tensors: torch.Tensor | None) -> list[torch.Tensor]:
+    return [tensor for tensor in tensors if tensor is not None]
+
+
+def split_of(use_psum_layout: bool) -> KSplit:
+    """Where groups begin: right behind one another, or where the process's alignment says."""
+    return KSplit("ends", get_mk_alignment_for_contiguous_layout()) if use_psum_layout else KSplit("counts")
+
+
+def check_ks(ks: Sequence[int] | None, d: torch.Tensor, k: int, split: KSplit) -> None:
+    """Refuse sizes on the host that are no k of d's groups; what lies on the device is not looked at."""
+    if d is None:
+        raise TypeError("d: is a NoneType; must be a torch.Tensor to write to, such as torch.empty(groups, m, n)")
+    if ks is None or len(ks) == 0:
+        return
+    if isinstance(ks, torch.Tensor):
+        raise TypeError("ks_cpu: is a Tensor; sizes on the host are a list, so that nothing waits; pass None or a list")
+    if len(ks) != d.shape[0]:
+        raise ValueError(
+            f"ks_cpu: has {len(ks)} sizes, but d has {d.shape[0]} groups; pass one for each group, or None"
+        )
+    end, unit = 0, k_grouped.BLOCK if split.apart else 1
+    for group, count in enumerate(ks):
+        if count < 0 or count % unit:
+            rule = f"a multiple of {unit}" if split.apart else "0 or more"
+            raise ValueError(f"ks_cpu: group {group} has {count} of k; must be {rule}, so pad it with zeros")
+        end = -(-end // split.alignment) * split.alignment + count
+    if end > k or (split.by == "counts" and end < k):
+        raise ValueError(f"ks_cpu: groups end at {end}, but k of a is {k}; pass the sizes that a has, or None")

@@ -1,0 +1,184 @@
+"""Products of groups of k on real tensors: their own rules, and which kernel of the catalog serves a call.
+
+Knows the catalog, tile rules and memory rules; conventions of arguments are in ``api_k_grouped``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import torch
+
+from gemmgen import catalog
+from gemmgen.ir import Arch, DType, KernelSpec, Operand
+from gemmgen.ops import choice
+from gemmgen.ops.dispatch import Choice, Dispatcher
+from gemmgen.ops.family import Family, Selection
+from gemmgen.ops.groups import grouped_tail
+from gemmgen.ops.launch import Slots
+from gemmgen.ops.memory import pointer_fault, tma_fault
+from gemmgen.ops.problem import Tensors, require
+from gemmgen.ops.tail import Tail, plain
+from gemmgen.runtime.errors import UnsupportedArchitecture
+from gemmgen.runtime.kernel_text import Target
+
+BLOCK = 128
+"""Elements of k that a group whose factors are apart has multiples of: a scale's."""
+
+
+class KSplit(NamedTuple):
+    """How k is shared out among groups: fields of ``gemmgen.KGroups``."""
+
+    by: str
+    alignment: int = 1
+    apart: bool = False
+
+
+APART = KSplit("counts", BLOCK, True)
+_LAYOUT = Operand(name=catalog.LAYOUT, dtype=DType.I32, box=("g",))
+_BF16 = tuple(
+    Operand(name=name, dtype=DType.BF16, box=(axis, "k"), major=axis) for name, axis in (("a", "m"), ("b", "n"))
+)
+_FP8 = tuple(Operand(name=name, dtype=DType.E4M3, box=(axis, "k")) for name, axis in (("a", "m"), ("b", "n")))
+_SCALES = tuple(
+    Operand(name=f"sf{name}", dtype=DType.F32, box=(axis, "k/128")) for name, axis in (("a", "m"), ("b", "n"))
+)
+
+
+def bf16_call(
+    a: torch.Tensor, b: torch.Tensor, layout: torch.Tensor, c: torch.Tensor | None, split: KSplit, d: torch.Tensor
+) -> tuple[Dispatcher, Slots]:
+    """The dispatcher of a call with a [k, m] and b [k, n], and its arguments."""
+    check_matrices(a=a, b=b)
+    return _bf16_dispatcher(d.dtype, c is not None, split), _slots((a.mT, b.mT, layout), c, d)
+
+
+def fp8_apart_call(
+    a: torch.Tensor,
+    sfa: torch.Tensor,
+    b: torch.Tensor,
+    sfb: torch.Tensor,
+    layout: torch.Tensor,
+    c: torch.Tensor | None,
+    d: torch.Tensor,
+) -> tuple[Dispatcher, Slots]:
+    """The dispatcher of a call whose factors lie group by group, flat, and its arguments; scales are [k/128, rows]."""
+    check_matrices(sfa=sfa, sfb=sfb)
+    require(d.dim() == 3, lambda: f"d: has {d.dim()} dimensions; must be [groups, m, n], a matrix for each group")
+    blocks = sfa.shape[0]
+    data = tuple(
+        _whole(name, tensor, rows, blocks * BLOCK)
+        for name, tensor, rows in (("a", a, d.shape[1]), ("b", b, d.shape[2]))
+    )
+    slots = _slots((data[0], sfa.mT, data[1], sfb.mT, layout), c, d)
+    return _fp8_apart_dispatcher(d.dtype, c is not None), slots
+
+
+def _slots(factors: Slots, c: torch.Tensor | None, d: torch.Tensor) -> Slots:
+    return (*factors, d) if c is None else (*factors, c, d)
+
+
+def check_matrices(**tensors: torch.Tensor) -> None:
+    """Refuse what is no matrix with k first."""
+    for name, tensor in tensors.items():
+        if tensor.dim() != 2:
+            shape = f"[{'k/128' if name.startswith('sf') else 'k'}, {'m' if name.endswith('a') else 'n'}]"
+            raise ValueError(f"{name}: has {tensor.dim()} dimensions; must be {shape}, one matrix for all groups")
+
+
+def _whole(name: str, flat: torch.Tensor, rows: int, k: int) -> torch.Tensor:
+    """A flat factor as a matrix of as many elements: [rows, k of all groups]."""
+    require(
+        flat.dim() == 1,
+        lambda: f"{name}: has {flat.dim()} dimensions; must be flat, for every group [{rows}, k] one behind the other, "
+        f"so pass torch.cat([each.flatten() for each in groups])",
+    )
+    if flat.stride(0) != 1 and flat.numel() > 1:
+        raise ValueError(f"{name}: stride is {flat.stride(0)}; must be contiguous, so pass {name}.contiguous()")
+    require(
+        flat.shape[0] == rows * k,
+        lambda: f"{name}: has {flat.shape[0]} elements; its scales say that k of all groups is {k}, and d that it has "
+        f"{rows} rows, so they must be {rows * k}",
+    )
+    return flat.view(rows, k)
+
+
+@cache
+def _bf16_dispatcher(dtype: torch.dtype, residual: bool, split: KSplit) -> Dispatcher:
+    tail = grouped_tail(plain(dtype, residual), "counts")
+
+    def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
+        return Choice(bf16_spec(target, sizes, split, **tail.spec_choices(tensors)))
+
+    return _dispatcher((*_BF16, _LAYOUT), tail, choose)
+
+
+@cache
+def _fp8_apart_dispatcher(dtype: torch.dtype, residual: bool) -> Dispatcher:
+    tail = grouped_tail(plain(dtype, residual), "counts")
+    operands = (_FP8[0], _SCALES[0], _FP8[1], _SCALES[1])
+
+    def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
+        wide = all(tma_fault(each.replace(major=each.box[0]), tensors[each.name]) is None for each in _SCALES)
+        copied = () if wide else (each.name for each in _SCALES if pointer_fault(each, tensors[each.name]))
+        spec = fp8_apart_spec(target, sizes, "m" if wide else "k", **tail.spec_choices(tensors))
+        return Choice(spec, frozenset(copied))
+
+    return _dispatcher((*operands, _LAYOUT), tail, choose)
+
+
+def _dispatcher(factors: tuple[Operand, ...], tail: Tail, choose: Any) -> Dispatcher:
+    return Dispatcher((*factors, *tail.operands), tail.outputs, tail.scalars, choose)
+
+
+# ------------------------------------------------------------------------------------------------- kernels
+
+
+def bf16_spec(
+    target: Target, sizes: Mapping[str, int], split: KSplit, d: DType, residual: bool, direct_store: bool
+) -> KernelSpec:
+    """The kernel for a [k, m] and b [k, n] in bf16."""
+    if target.family != Arch.SM90:
+        raise UnsupportedArchitecture(f"k_grouped_bf16_gemm_tn_contiguous: there is no kernel for {target.family}")
+    family = Family(
+        catalog.k_grouped_shapes(DType.BF16, direct_store),
+        lambda shape: choice.cost(*_of_one(shape, sizes, 2, target), promoted=False, groups=sizes["g"]),
+        lambda shape: catalog.bf16_gemm("tn", shape, d, residual, direct_store),
+        last=_grouped(split),
+    )
+    return Selection.of(family.candidates(None)).picked.spec
+
+
+def fp8_apart_spec(
+    target: Target, sizes: Mapping[str, int], sf_major: str, d: DType, residual: bool, direct_store: bool
+) -> KernelSpec:
+    """The kernel for e4m3 factors that lie group by group."""
+    if target.family != Arch.SM90:
+        raise UnsupportedArchitecture(
+            f"k_grouped_fp8_gemm_nt_contiguous: there is no kernel for {target.family}; its factors may lie "
+            "along m and n, so pass them as [k, m] and [k, n] to k_grouped_fp8_gemm_tn_contiguous"
+        )
+    family = Family(
+        catalog.k_grouped_shapes(DType.E4M3, direct_store),
+        lambda shape: choice.cost(*_of_one(shape, sizes, 1, target), promoted=True, groups=sizes["g"]),
+        lambda shape: catalog.fp8_gemm_nt(shape, d, residual, sf_major, 1, direct_store),
+        last=_grouped(APART),
+    )
+    return Selection.of(family.candidates(None)).picked.spec
+
+
+def _of_one(shape: Any, sizes: Mapping[str, int], element_bytes: int, target: Target) -> tuple[Any, int, int, int, int]:
+    """What tile rules judge: the product of a group with its share of k."""
+    k = -(-sizes["k"] // max(1, sizes["g"]))
+    return shape, sizes["m"], sizes["n"], k * element_bytes, target.sms
+
+
+@cache
+def _grouped(split: KSplit) -> Any:
+    return cache(partial(_in_groups, split))
+
+
+def _in_groups(split: KSplit, spec: KernelSpec) -> KernelSpec:
+    return catalog.in_k_groups(spec, *split)

@@ -1,0 +1,196 @@
+"""Products of groups of k through the public operators, on the simulator, against float64 on what was passed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+
+import pytest
+import torch
+from opchecks import opcheck
+
+import gemmgen
+from gemmgen import ops
+from gemmgen.generate.operators import Operator, k_grouped
+
+Layouts = tuple[torch.Tensor, list[slice]]
+
+
+def counted(ks: Sequence[int]) -> Layouts:
+    """Groups right behind one another."""
+    ends = torch.tensor(ks).cumsum(0).tolist()
+    return torch.tensor(ks, dtype=torch.int32), [slice(end - k, end) for k, end in zip(ks, ends, strict=True)]
+
+
+def ended(ks: Sequence[int], alignment: int) -> Layouts:
+    """Groups that start at multiples of the alignment."""
+    spans, end = [], 0
+    for k in ks:
+        start = -(-end // alignment) * alignment
+        end = start + k
+        spans.append(slice(start, end))
+    return torch.tensor([each.stop for each in spans], dtype=torch.int32), spans
+
+
+def gapped(spans: list[slice], rows: int, columns: int) -> torch.Tensor:
+    """bf16 numbers where groups are, NaN elsewhere."""
+    values = torch.full((rows, columns), torch.nan)
+    for span in spans:
+        values[span] = torch.randn(span.stop - span.start, columns)
+    return values.bfloat16()
+
+
+def products(a: torch.Tensor, b: torch.Tensor, spans: list[slice]) -> torch.Tensor:
+    return torch.stack([a[span].double().T @ b[span].double() for span in spans])
+
+
+def close(d: torch.Tensor, wanted: torch.Tensor) -> None:
+    tolerance = 2.0**-8 if d.dtype == torch.bfloat16 else 1e-5
+    torch.testing.assert_close(d.double(), wanted, rtol=tolerance, atol=tolerance * float(wanted.abs().max() + 1e-9))
+
+
+@pytest.mark.parametrize("ks", [[0, 128, 0, 256], [48, 0, 0], [0, 0], [200]], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_weight_gradients_in_place(ks: list[int], dtype: torch.dtype) -> None:
+    layout, spans = counted(ks)
+    a, b = gapped(spans, sum(ks), 72), gapped(spans, sum(ks), 40)
+    c = torch.randn(len(ks), 72, 40).to(dtype)
+    d = c.clone()
+    with gemmgen.simulate("sm90"):
+        assert ops.k_grouped_bf16_gemm_tn_contiguous(a, b, d, ks, layout, d) is d
+    close(d, products(a, b, spans) + c.double())
+
+
+def test_c_of_its_own_and_outputs_that_lanes_store() -> None:
+    layout, spans = counted([37, 0, 90])
+    a, b = gapped(spans, 127, 64), gapped(spans, 127, 48)[:, :41]
+    c, d = torch.randn(3, 64, 41), torch.full((3, 64, 41), torch.nan)
+    with gemmgen.simulate("sm90"):
+        ops.k_grouped_bf16_gemm_tn_contiguous(a, b, d, [37, 0, 90], layout, c)
+        e = ops.k_grouped_bf16_gemm_tn_contiguous(a, b, torch.full_like(d, torch.nan), None, layout)
+    close(d, products(a, b, spans) + c.double())
+    close(e, products(a, b, spans))
+
+
+@pytest.mark.parametrize("ks", [None, [], [30, 0, 64]], ids=str)
+def test_ends_with_rows_between_groups_that_hold_nan(ks: list[int] | None) -> None:
+    before = ops.get_mk_alignment_for_contiguous_layout()
+    layout, spans = ended([30, 0, 64], 32)
+    a, b, d = gapped(spans, 128, 64), gapped(spans, 128, 32), torch.full((3, 64, 32), torch.nan)
+    ops.set_mk_alignment_for_contiguous_layout(32)
+    try:
+        with gemmgen.simulate("sm90"):
+            ops.k_grouped_bf16_gemm_tn_contiguous(a, b, d, ks, layout, use_psum_layout=True)
+    finally:
+        ops.set_mk_alignment_for_contiguous_layout(before)
+    close(d, products(a, b, spans))
+
+
+@pytest.mark.parametrize("numbers", [[-5, 300, 7], [2**31 - 1, -(2**31), 40], [90, 90, 90]], ids=str)
+@pytest.mark.parametrize("psum", [False, True])
+def test_sizes_that_are_none_stay_inside(numbers: list[int], psum: bool) -> None:
+    """No fault, nothing outside the outputs, every group written."""
+    a, b, d = torch.randn(100, 64).bfloat16(), torch.randn(100, 32).bfloat16(), torch.full((3, 64, 32), torch.nan)
+    with gemmgen.simulate("sm90"):
+        ops.k_grouped_bf16_gemm_tn_contiguous(a, b, d, None, torch.tensor(numbers).int(), use_psum_layout=psum)
+    assert d.isfinite().all()
+
+
+def flat(groups: list[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([each.reshape(-1) for each in groups]) if groups else torch.empty(0)
+
+
+@pytest.mark.parametrize(("m", "n"), [(72, 40), (70, 36)], ids=["TMA", "lanes"])
+@pytest.mark.parametrize("residual", [True, False])
+def test_fp8_factors_that_lie_group_by_group(m: int, n: int, residual: bool) -> None:
+    """Scales of 70 rows have a pitch that TMA refuses."""
+    ks = [0, 128, 0, 256]
+    wanted, data, scales = [], {"a": [], "b": []}, {"a": [], "b": []}
+    for k in ks:
+        parts = []
+        for name, rows in (("a", m), ("b", n)):
+            x, sf = ops.per_token_cast_to_fp8(torch.randn(rows, max(k, 128)), use_ue8m0=False)
+            x, sf = x[:, :k], sf[:, : k // 128]
+            data[name].append(x)
+            scales[name].append(sf.T)
+            parts.append(x.double() * sf.double().repeat_interleave(128, 1))
+        wanted.append(parts[0] @ parts[1].T)
+    pairs = {name: (flat(data[name]), torch.cat(scales[name]).contiguous()) for name in "ab"}
+    c = torch.randn(len(ks), m, n)
+    d = c.clone() if residual else torch.full_like(c, torch.nan)
+    with gemmgen.simulate("sm90"):
+        ops.k_grouped_fp8_gemm_nt_contiguous(
+            pairs["a"], pairs["b"], d, ks, torch.tensor(ks).int(), d if residual else None
+        )
+    close(d, torch.stack(wanted) + (c.double() if residual else 0))
+
+
+def refused(says: str, error: type[Exception] = ValueError, **changes: object) -> None:
+    arguments: dict[str, object] = {
+        "a": torch.zeros(64, 64).bfloat16(),
+        "b": torch.zeros(64, 32).bfloat16(),
+        "d": torch.zeros(2, 64, 32),
+        "ks_cpu": [32, 32],
+        "grouped_layout": torch.tensor([32, 32]).int(),
+    }
+    with gemmgen.simulate("sm90"), pytest.raises(error, match=says):
+        ops.k_grouped_bf16_gemm_tn_contiguous(**{**arguments, **changes})  # type: ignore[arg-type]
+
+
+def test_refusals_are_sentences() -> None:
+    refused(r"ks_cpu: has 1 sizes, but d has 2 groups", ks_cpu=[64])
+    refused(r"ks_cpu: groups end at 65, but k of a is 64", ks_cpu=[32, 33])
+    refused(r"ks_cpu: groups end at 63, but k of a is 64", ks_cpu=[32, 31])
+    refused(r"ks_cpu: group 0 has -1 of k", ks_cpu=[-1, 65])
+    refused(r"layout: dtype is torch.int64", TypeError, grouped_layout=torch.tensor([32, 32]))
+    refused(r"layout: shape is \(3,\)|g is", grouped_layout=torch.zeros(3).int())
+    refused(r"a: has 1 dimensions; must be \[k, m\]", a=torch.zeros(64).bfloat16())
+    refused(r"b: k is 60, but k of a is 64", b=torch.zeros(60, 32).bfloat16())
+    refused(r"a: strides are .*needs m .*contiguous", a=torch.zeros(64, 64).bfloat16().T)
+    refused(r"d: dtype is torch.float16", TypeError, d=torch.zeros(2, 64, 32).half())
+    refused(r"c: dtype is torch.bfloat16", TypeError, c=torch.zeros(2, 64, 32).bfloat16())
+    refused(r"d: its memory .*overlaps", d=(x := torch.zeros(3, 64, 32))[1:], c=x[:2])
+
+
+def test_fp8_refusals_are_sentences() -> None:
+    a = (torch.zeros(64 * 128, dtype=torch.float8_e4m3fn), torch.ones(1, 64))
+    layout, d = torch.tensor([128]).int(), torch.zeros(1, 64, 64)
+    with gemmgen.simulate("sm90"):
+        for says, changes in (
+            (r"recipe: is \(1, 1, 32\); must be \(1, 1, 128\)", {"recipe": (1, 1, 32)}),
+            (r"use_psum_layout: is True", {"use_psum_layout": True}),
+            (r"ks_cpu: group 0 has 64 of k; must be a multiple of 128", {"ks_cpu": [64]}),
+            (
+                r"a: has 8192 elements; its scales say that k of all groups is 256",
+                {"a": (a[0], torch.ones(2, 64)), "ks_cpu": None},
+            ),
+            (r"a: has 2 dimensions; must be flat", {"a": (a[0].view(64, 128), a[1])}),
+        ):
+            arguments = {"a": a, "b": a, "d": d, "ks_cpu": [128], "grouped_layout": layout, **changes}
+            with pytest.raises(ValueError, match=says):
+                ops.k_grouped_fp8_gemm_nt_contiguous(**arguments)  # type: ignore[arg-type]
+
+
+def test_registered_operators_keep_their_word() -> None:
+    layout, spans = counted([40, 24])
+    a, b, c = gapped(spans, 64, 64), gapped(spans, 64, 32), torch.randn(2, 64, 32)
+    with gemmgen.simulate("sm90"):
+        opcheck(torch.ops.gemmgen.k_grouped_bf16_gemm.default, a, b, layout, c, "counts", 1, torch.zeros(2, 64, 32))
+
+
+def test_a_compiled_call_is_one_graph() -> None:
+    layout, spans = counted([40, 24])
+    a, b, d = gapped(spans, 64, 64), gapped(spans, 64, 32), torch.zeros(2, 64, 32)
+
+    def step(a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, layout: torch.Tensor) -> torch.Tensor:
+        return ops.k_grouped_bf16_gemm_tn_contiguous(a, b, d, [40, 24], layout, d) * 2
+
+    with gemmgen.simulate("sm90"):
+        doubled = torch.compile(step, fullgraph=True, backend="aot_eager")(a, b, d, layout)
+    close(d, products(a, b, spans))
+    torch.testing.assert_close(doubled, d * 2)
+
+
+@pytest.mark.parametrize("operator", k_grouped(), ids=lambda operator: operator.name)
+def test_every_parameter_has_a_sentence(operator: Operator) -> None:
+    assert sorted(inspect.signature(getattr(ops, operator.name)).parameters) == sorted(operator.parameters)
