@@ -75,7 +75,7 @@ WORDS_A_CHUNK = 4
 """Words in the 16 bytes at whose multiples the copy engine starts boxes."""
 BOX_LIMIT = 256
 """Elements of a box along an axis."""
-GROUPED = {Arch.SM90: ("rows", "k"), Arch.SM100: ("rows",)}
+GROUPED = {Arch.SM90: ("rows", "k"), Arch.SM100: ("rows",), Arch.SM120: ("rows",)}
 """Kinds of groups that are lowered for each architecture."""
 
 

@@ -24,6 +24,13 @@ PAIR_TYPES = {
     DType.E4M3: "e4m3x2",
     DType.E5M2: "e5m2x2",
 }
+WORD_SOURCES = {
+    (False, False): "gemmgen::Whole",
+    (True, False): "gemmgen::WordsInTurn",
+    (False, True): "gemmgen::OfGroup",
+    (True, True): "gemmgen::WordsInTurnOfGroup",
+}
+"""What boxes of words of scales are of, by whether they take halves in turn and whether every group has a matrix."""
 
 
 def columns_of(store: StorePlan) -> str:

@@ -171,7 +171,7 @@ def _place(plan: Plan, ring: RingPlan, part: Part) -> str:
         return f"using {name} = gemmgen::Gather<{part.offset}, {part.count}, {part.step}, {part.per}{halves}>;"
     if part.copy_by == "words":
         if isinstance(plan.mma, MmaSyncPlan):
-            return f"using {name} = {scale_words(plan.mma, part)};"
+            return f"using {name} = {scale_words(plan, part)};"
         assert isinstance(plan.mma, UmmaPlan)
         return f"using {name} = {scales(plan, plan.mma, part)};"
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)

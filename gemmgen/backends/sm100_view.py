@@ -7,22 +7,13 @@ from typing import Any
 from gemmgen.backends import groups
 from gemmgen.backends.common import shifted_rows
 from gemmgen.backends.epilogue import quantising_store
-from gemmgen.backends.names import C_TYPES, columns_of, place_name
+from gemmgen.backends.names import C_TYPES, WORD_SOURCES, columns_of, place_name
 from gemmgen.backends.prologue_view import even_splits, slice_place
 from gemmgen.backends.sm100_product import SCALES_PER_WORD
 from gemmgen.ir import DType, Part, Plan, RingPlan, StepPlan, UmmaPlan
 
 STORED_AT = {"m": "tile.m() + warp * 32, tile.n() + col", "n": "tile.m() + col, tile.n() + warp * 32"}
 """Where a warp's block of an output tile starts, by the axis on the lanes."""
-
-
-WORD_SOURCES = {
-    (False, False): "gemmgen::Whole",
-    (True, False): "gemmgen::WordsInTurn",
-    (False, True): "gemmgen::OfGroup",
-    (True, True): "gemmgen::WordsInTurnOfGroup",
-}
-"""What boxes of scales are of, by whether they take halves in turn and whether every group has a matrix."""
 
 
 def scales(plan: Plan, mma: UmmaPlan, part: Part) -> str:

@@ -9,11 +9,15 @@ from typing import Literal
 
 from gemmgen.backends.common import (
     SWIZZLE_BYTES,
+    WORDS_A_CHUNK,
     check_cluster,
+    check_starts,
     digest,
     in_halves,
+    mapped_axes,
     params,
     quantising,
+    shifted_boxes,
     split_heads,
     staged_row_bytes,
     step_plans,
@@ -93,6 +97,7 @@ def lower(spec: KernelSpec) -> Plan:
         operands=spec.operands,
         prologue=spec.prologue,
         workspaces=workspaces,
+        groups=spec.groups,
     )
 
 
@@ -142,6 +147,7 @@ def _part(spec: KernelSpec, mma: MmaSyncPlan, operand: Operand) -> Part:
 
 def _tile_part(spec: KernelSpec, mma: MmaSyncPlan, operand: Operand) -> Part:
     """Rows of 64 or 128 bytes of k; or, of an operand that is not k-contiguous, atoms 128 bytes wide."""
+    check_starts(spec, operand)
     extent = {"m": spec.tile.m, "n": spec.tile.n, "k": spec.tile.k}
     rows, inner = extent[operand.outer], extent[operand.inner]
     k_major = operand.inner == "k"
@@ -176,7 +182,14 @@ def _scale_part(spec: KernelSpec, mma: MmaSyncPlan, operand: Operand) -> Part:
     axis = mma.row_axis if is_a else column_axis(mma.row_axis)
     if operand.inner != axis:
         raise ValueError(f"scales {operand.name!r} have box {operand.box}; they need one word a row: ({axis!r}, ...)")
-    rows = spec.tile.m if axis == "m" else spec.tile.n
+    tile = spec.tile.m if axis == "m" else spec.tile.n
+    boxes, rows = shifted_boxes(spec, axis, tile)
+    if boxes > 1:
+        raise ValueError(
+            f"scales {operand.name!r}: a tile of {tile} rows that starts anywhere needs a box of "
+            f"{tile + WORDS_A_CHUNK} words, TMA copies at most {BOX_ROWS}; use a smaller tile.m, or groups at "
+            f"multiples of {WORDS_A_CHUNK}"
+        )
     span = (mma.sfa_block if is_a else mma.sfb_block) * SCALES_PER_WORD
     words = max(1, spec.tile.k // span)
     return Part(
@@ -253,7 +266,7 @@ def _load_map(spec: KernelSpec, mma: MmaSyncPlan, part: Part) -> TensorMapPlan:
     return TensorMapPlan(
         operand=operand.name,
         dtype=operand.dtype,
-        axes=(operand.inner, operand.outer),
+        axes=mapped_axes(operand),
         halves=part.halves,
         box=box,
         smem_swizzle=swizzle,

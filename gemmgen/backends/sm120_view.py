@@ -5,8 +5,10 @@ from __future__ import annotations
 from math import lcm
 from typing import Any
 
+from gemmgen.backends import groups
+from gemmgen.backends.common import shifted_rows
 from gemmgen.backends.epilogue import quantising_store
-from gemmgen.backends.names import C_TYPES, columns_of, place_name
+from gemmgen.backends.names import C_TYPES, WORD_SOURCES, columns_of, place_name
 from gemmgen.backends.prologue_view import even_splits, slice_place
 from gemmgen.backends.sm120_product import BLOCK_COLUMNS, BLOCK_ROWS, column_axis, spreads
 from gemmgen.ir import DType, MmaSyncPlan, Part, Plan, RolePlan
@@ -14,12 +16,14 @@ from gemmgen.ir import DType, MmaSyncPlan, Part, Plan, RolePlan
 SCALES_PER_PRODUCT = {"mxf8f6f4": 1, "mxf4nvf4_2x": 2, "mxf4nvf4_4x": 4}
 
 
-def scale_words(mma: MmaSyncPlan, part: Part) -> str:
+def scale_words(plan: Plan, part: Part) -> str:
     """The type of an operand's words of scales."""
+    mma = plan.mma
+    assert isinstance(mma, MmaSyncPlan)
     block = mma.sfa_block if part.operand == mma.sfa else mma.sfb_block
     shape = (part.offset, part.count, part.words, block, part.per, "TILE_K", SCALES_PER_PRODUCT[mma.call])
-    halves = ", gemmgen::WordsInTurn" if part.halves else ""
-    return f"gemmgen::ScaleWords<{', '.join(map(str, shape))}{halves}>"
+    source = WORD_SOURCES[part.halves, plan.operand(part.operand).grouped]
+    return f"gemmgen::ScaleWords<{', '.join(map(str, shape))}{'' if source == 'gemmgen::Whole' else f', {source}'}>"
 
 
 def sm120_view(plan: Plan) -> dict[str, Any]:
@@ -57,6 +61,8 @@ def _call(mma: MmaSyncPlan) -> str:
 
 def _schedule(plan: Plan) -> str:
     tiles = f"TILE_M, TILE_N, {plan.raster_group}"
+    if plan.groups is not None:
+        return groups.schedule(plan)
     if not plan.splits:
         return even_splits(plan)
     if plan.splits == 1:
@@ -80,13 +86,29 @@ def _box_part(plan: Plan, part: Part) -> dict[str, str]:
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
     halved = entry.element == "u8" and entry.dtype == DType.E2M1
     named = {"m": "tile.m()", "n": "tile.n()", "k": "kb * (TILE_K / 2)" if halved else "kb * TILE_K"}
-    inner, outer = (named[axis] for axis in entry.axes)
-    return {"place": place_name(plan.mainloop, part.operand), "operand": part.operand, "inner": inner, "outer": outer}
+    inner, outer = (named[axis] for axis in entry.axes[:2])
+    return {
+        "place": place_name(plan.mainloop, part.operand),
+        "operand": part.operand,
+        "inner": inner,
+        "outer": outer,
+        "group": groups.group_coordinate(plan, part.operand),
+    }
 
 
 def _word_part(plan: Plan, part: Part) -> dict[str, Any]:
     place = place_name(plan.mainloop, part.operand)
-    return {"place": place, "operand": part.operand, "axis": part.inner_axis, "per": part.per}
+    start, shift = f"tile.{part.inner_axis}()", ""
+    if part.inner_axis == "m" and shifted_rows(plan.groups):
+        start, shift = f"{start} / 4 * 4", f" + {start} % 4"
+    return {
+        "place": place,
+        "operand": part.operand,
+        "per": part.per,
+        "start": start,
+        "shift": shift,
+        "group": groups.group_coordinate(plan, part.operand),
+    }
 
 
 def _scales(plan: Plan, mma: MmaSyncPlan, side: str) -> dict[str, Any]:
@@ -94,13 +116,14 @@ def _scales(plan: Plan, mma: MmaSyncPlan, side: str) -> dict[str, Any]:
     name = mma.sfa if side == "a" else mma.sfb
     assert name is not None
     part = plan.mainloop.part(name)
-    rows = side == "a"
+    rows, words = side == "a", _word_part(plan, part)
+    first = "first_row + gemmgen::scale_row()" if rows else "first_col + gemmgen::scale_col()"
     return {
-        **_word_part(plan, part),
+        **words,
         "words": part.words,
         "blocks": mma.row_blocks if rows else mma.column_blocks,
         "stride": BLOCK_ROWS if rows else BLOCK_COLUMNS,
-        "first": "first_row + gemmgen::scale_row()" if rows else "first_col + gemmgen::scale_col()",
+        "first": first + words["shift"],
         "picked": f"{side}_scale",
     }
 
@@ -112,6 +135,9 @@ def _store_line(plan: Plan, mma: MmaSyncPlan, math: RolePlan) -> str:
     ctype, moved = C_TYPES[store.dtype], columns_of(store)
     if store.through is None:
         kind = "SwappedStore" if mma.row_axis == "n" else "DirectStore"
-        return f"gemmgen::{kind}<{ctype}{moved}> store({slice_place(plan)}, p.{store.operand}_stride);"
-    kind = f"gemmgen::StagedStore<{ctype}, {store.row_bytes}, {store.through}::SLOTS{moved}>"
-    return f"{kind} store(p.{store.operand}, {store.through}::{store.operand.upper()}, warp);"
+        begin = groups.address(plan, store.operand) if plan.groups else slice_place(plan)
+        return f"gemmgen::{kind}<{ctype}{moved}> store({begin}, p.{store.operand}_stride);"
+    rows, cut = groups.staged_rows(plan)
+    moved = moved or (rows and ", gemmgen::SideBySide")
+    kind = f"gemmgen::StagedStore<{ctype}, {store.row_bytes}, {store.through}::SLOTS{moved}{rows}>"
+    return f"{kind} store(p.{store.operand}, {store.through}::{store.operand.upper()}, warp{cut});"

@@ -26,9 +26,10 @@ struct ScaleWords {
 
   DEVICE static u32 address(u32 slot) { return ptx::smem_base() + OFFSET + slot * SLOT_BYTES; }
 
-  // With K block kb, the first of those that a word serves.
-  DEVICE static void load(u32 slot, const ptx::TensorMap& map, u32 row, u32 kb, u32 full) {
-    From::load_own(address(slot), map, row, kb / PER * WORDS, full);
+  // With K block kb, the first of those that a word serves; where every group has a matrix, of `group`.
+  template <class... Group>
+  DEVICE static void load(u32 slot, const ptx::TensorMap& map, u32 row, u32 kb, u32 full, Group... group) {
+    From::load_own(address(slot), map, row, kb / PER * WORDS, full, group...);
   }
 
   // Words of COUNT rows STRIDE apart from `row` on, as K block kb of k elements needs them.
