@@ -59,7 +59,8 @@ def test_every_op_is_exported_and_calls_its_namesake(monkeypatch: pytest.MonkeyP
 
     others = ("fp8_gemm_nt_skip_head_mid", "tf32_hc_prenorm_gemm")
     assert sorted(gemmgen_ops.__all__) == sorted((*OPERATORS, "warmup")) and gemmgen_ops.warmup is ops.warmup
-    assert sorted(OPERATORS) == sorted((*ops.OPERATORS, *others))
+    grouped = [name for name in ops.__all__ if name.startswith("m_grouped_")]
+    assert len(grouped) == 10 and sorted(OPERATORS) == sorted((*ops.OPERATORS, *others, *grouped))
     for name in OPERATORS:
         wrapper, target = getattr(gemmgen_ops, name), getattr(ops, name)
         ours, theirs = inspect.signature(wrapper).parameters, inspect.signature(target).parameters
@@ -91,7 +92,7 @@ def test_every_parameter_is_documented() -> None:
         folders = [f"kernels/{arch}/{arch}_{source}_*.cu" for arch in archs]
         for word in ("TypeError", "ValueError", "DeviceError", "CaptureError", *folders):
             assert word in text
-        assert archs
+        assert archs or "kernels are made at the first call that needs them" in text
 
 
 def test_importing_the_library_touches_no_gpu_and_compiles_nothing(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ def _view(op: Operator) -> dict[str, Any]:
     source = op.kernels or op.name
     specs = [spec for arch in Arch for spec in kernels_of(source, arch)]
     folders = sorted({f"kernels/{spec.arch}/{spec.arch}_{source}_*.cu" for spec in specs})
+    written = f"{len(specs)} kernels in this package as {', '.join(folders)}, each beside its spec (.json)."
     return {
         "op": op,
         "parameters": _declared(parameters),
@@ -55,10 +56,10 @@ def _view(op: Operator) -> dict[str, Any]:
         "returns": _annotation(signature.return_annotation),
         "arguments": ", ".join(map(_forwarded, parameters)),
         "errors": ERRORS,
-        "source": _wrapped(
-            f"Source: {len(specs)} kernels in this package as {', '.join(folders)}, each beside its spec (.json).", 4
+        "source": _wrapped(f"Source: {written if specs else 'kernels are made at the first call that needs them.'}", 4),
+        "targets": " or ".join(
+            f'``gemmgen.simulate("{arch}")``' for arch in Arch if not specs or kernels_of(source, arch)
         ),
-        "targets": " or ".join(f'``gemmgen.simulate("{arch}")``' for arch in Arch if kernels_of(source, arch)),
     }
 
 

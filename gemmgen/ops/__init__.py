@@ -25,12 +25,27 @@ from gemmgen.ops.api_fused import (
     fp8_gemm_nt_fp8out,
     fp8_gemm_nt_mxfp8out,
 )
+from gemmgen.ops.api_grouped import (
+    bf16_m_grouped_gemm_nt_masked,
+    fp8_m_grouped_gemm_nt_masked,
+    m_grouped_bf16_gemm_nn_contiguous,
+    m_grouped_bf16_gemm_nt_contiguous,
+    m_grouped_bf16_gemm_nt_masked,
+    m_grouped_fp8_fp4_gemm_nn_contiguous,
+    m_grouped_fp8_fp4_gemm_nt_contiguous,
+    m_grouped_fp8_fp4_gemm_nt_masked,
+    m_grouped_fp8_gemm_nn_contiguous,
+    m_grouped_fp8_gemm_nt_contiguous,
+    m_grouped_fp8_gemm_nt_contiguous_mxfp8out,
+    m_grouped_fp8_gemm_nt_masked,
+)
 from gemmgen.ops.api_heads import fp8_gemm_nt_skip_head_mid
 from gemmgen.ops.api_k_grouped import (
     k_grouped_bf16_gemm_tn_contiguous,
     k_grouped_fp8_gemm_nt_contiguous,
 )
 from gemmgen.ops.fused_op import FUSED_OPERATORS, FusedOp, fuse
+from gemmgen.ops.grouped_op import GroupedOp
 from gemmgen.ops.mk_alignment import (
     get_m_alignment_for_contiguous_layout,
     get_mk_alignment_for_contiguous_layout,
@@ -71,6 +86,7 @@ __all__ = [
     "OPERATORS",
     "Blocked128x4",
     "FusedOp",
+    "GroupedOp",
     "SpecOp",
     "bf16_gemm_nn",
     "bf16_gemm_nt",
@@ -78,6 +94,7 @@ __all__ = [
     "bf16_gemm_nt_mxfp8out",
     "bf16_gemm_tn",
     "bf16_gemm_tt",
+    "bf16_m_grouped_gemm_nt_masked",
     "cast_back_from_fp4",
     "cast_back_from_fp8",
     "cast_back_from_nvfp4",
@@ -96,6 +113,7 @@ __all__ = [
     "fp8_gemm_nt_skip_head_mid",
     "fp8_gemm_tn",
     "fp8_gemm_tt",
+    "fp8_m_grouped_gemm_nt_masked",
     "from_blocked_128x4",
     "fuse",
     "get_m_alignment_for_contiguous_layout",
@@ -106,6 +124,16 @@ __all__ = [
     "get_tma_aligned_size",
     "k_grouped_bf16_gemm_tn_contiguous",
     "k_grouped_fp8_gemm_nt_contiguous",
+    "m_grouped_bf16_gemm_nn_contiguous",
+    "m_grouped_bf16_gemm_nt_contiguous",
+    "m_grouped_bf16_gemm_nt_masked",
+    "m_grouped_fp8_fp4_gemm_nn_contiguous",
+    "m_grouped_fp8_fp4_gemm_nt_contiguous",
+    "m_grouped_fp8_fp4_gemm_nt_masked",
+    "m_grouped_fp8_gemm_nn_contiguous",
+    "m_grouped_fp8_gemm_nt_contiguous",
+    "m_grouped_fp8_gemm_nt_contiguous_mxfp8out",
+    "m_grouped_fp8_gemm_nt_masked",
     "mxfp4_gemm_nt",
     "nvfp4_gemm_nt",
     "op",

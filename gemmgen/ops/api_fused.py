@@ -42,7 +42,7 @@ def fp8_gemm_nt_mxfp8out(
         Left out: words where tensor cores apply scales, bytes elsewhere.
     """
     data, _ = pair("a", a)
-    run = MADE[_mxfp8("fp8_gemm_nt", _packed(data, d_sf))].apply
+    run = MADE[mxfp8_name("fp8_gemm_nt", packed_scales(data, d_sf))].apply
     return _both(run(a, b, d_fp8=d_fp8, d_sf=d_sf, recipe=recipe, recipe_a=recipe_a, recipe_b=recipe_b))
 
 
@@ -51,7 +51,7 @@ def bf16_gemm_nt_mxfp8out(
     a: torch.Tensor, b: torch.Tensor, d_fp8: torch.Tensor | None = None, d_sf: torch.Tensor | None = None
 ) -> Quantised:
     """:func:`bf16_gemm_nt` into MXFP8; outputs are those of :func:`fp8_gemm_nt_mxfp8out`."""
-    return _both(MADE[_mxfp8("bf16_gemm_nt", _packed(a, d_sf))].apply(a, b, d_fp8=d_fp8, d_sf=d_sf))
+    return _both(MADE[mxfp8_name("bf16_gemm_nt", packed_scales(a, d_sf))].apply(a, b, d_fp8=d_fp8, d_sf=d_sf))
 
 
 @hot(pairs=("a", "b"), tensors=("d_fp8", "d_sf"))
@@ -84,7 +84,8 @@ def bf16_gemm_nt_fp8out(
     return _both(MADE[_fp8("bf16_gemm_nt", _major(d_sf))].apply(a, b, d_fp8=d_fp8, d_sf=d_sf))
 
 
-def _packed(a: object, d_sf: torch.Tensor | None) -> bool:
+def packed_scales(a: object, d_sf: torch.Tensor | None) -> bool:
+    """Whether MXFP8 scales are words of four: as they are given, else as the next product reads them."""
     return d_sf.dtype == torch.int32 if isinstance(d_sf, torch.Tensor) else scales_blocks(a)
 
 
@@ -93,7 +94,8 @@ def _major(d_sf: torch.Tensor | None) -> str:
     return "n" if along_n else "m"
 
 
-def _mxfp8(operator: str, words: bool) -> str:
+def mxfp8_name(operator: str, words: bool) -> str:
+    """The registered name of an operator into MXFP8."""
     return _fused(operator, catalog.mxfp8_output, words)
 
 
@@ -102,7 +104,7 @@ def _fp8(operator: str, major: str) -> str:
 
 
 # Compilers do not look into how specs are made.
-_mxfp8 = torch.compiler.assume_constant_result(_mxfp8)
+mxfp8_name = torch.compiler.assume_constant_result(mxfp8_name)
 _fp8 = torch.compiler.assume_constant_result(_fp8)
 
 

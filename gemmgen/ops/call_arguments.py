@@ -16,12 +16,14 @@ GRANULARITIES = {128: (1, 128, 128), 1: (1, 1, 128)}
 """Recipes of sm90 by the columns that a scale of b covers."""
 
 
-def transposed(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    if not isinstance(tensor, torch.Tensor) or tensor.dim() != 2:
+def transposed(name: str, tensor: torch.Tensor, dimensions: int = 2) -> torch.Tensor:
+    """A view with the last two dimensions exchanged, of a matrix or, with 3, of one for each group."""
+    if not isinstance(tensor, torch.Tensor) or tensor.dim() != dimensions:
         found = (
             f"has {tensor.dim()} dimensions" if isinstance(tensor, torch.Tensor) else f"is a {type(tensor).__name__}"
         )
-        raise ValueError(f"{name}: {found}; must be a matrix, so pass a torch.Tensor with 2 dimensions")
+        what = "a matrix" if dimensions == 2 else "a matrix for each group"
+        raise ValueError(f"{name}: {found}; must be {what}, so pass a torch.Tensor with {dimensions} dimensions")
     return tensor.mT
 
 
@@ -72,10 +74,11 @@ def check_head_splits(splits: Sequence[int]) -> None:
         )
 
 
-def transposed_pair(name: str, value: Any) -> tuple[Any, Any]:
+def transposed_pair(name: str, value: Any, dimensions: int = 2) -> tuple[Any, Any]:
     """Data and scales of a factor, both as transposed views; scales in 128x4 blocks are [rows, k] in any layout."""
     data, sf = pair(name, value)
-    return transposed(name, data), sf if isinstance(sf, Blocked128x4) else transposed(f"sf{name}", sf)
+    turned = sf if isinstance(sf, Blocked128x4) else transposed(f"sf{name}", sf, dimensions)
+    return transposed(name, data, dimensions), turned
 
 
 def check_recipe(
@@ -95,7 +98,7 @@ def check_recipe(
         raise ValueError(
             f"{name}: {wanted} is not supported on sm90; use one of {', '.join(map(str, allowed.values()))}"
         )
-    if b.dim() == 2 and b.shape[0] > 1 and dense.scale_columns(b, sfb) != columns:
+    if b.dim() >= 2 and b.shape[-2] > 1 and dense.scale_columns(b, sfb) != columns:
         raise ValueError(
             f"sfb: shape is {tuple(sfb.shape)} for b {tuple(b.shape)}, but the recipe {wanted} says one scale per "
             f"{columns} x 128 of b; pass scales of that granularity or leave the recipe out"

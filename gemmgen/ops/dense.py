@@ -78,6 +78,11 @@ def empty(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.empty((a.shape[0], b.shape[0]), dtype=dtype, device=a.device)
 
 
+def as_given(name: str, axis: str, tensor: torch.Tensor) -> Operand:
+    """A bf16 factor as an operand of its own axis and k."""
+    return Operand(name=name, dtype=DType.BF16, box=(axis, "k"))
+
+
 @cache
 def _fp8_dispatcher(columns: int, dtype: torch.dtype, residual: bool) -> Dispatcher:
     return fp8_dispatcher(columns, plain(dtype, residual))

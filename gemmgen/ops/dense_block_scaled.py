@@ -97,7 +97,7 @@ class Call:
         present = {"a": self.a, "b": self.b, **self._after}
         check_no_gradient({**present, "sfa": self.sfa, "sfb": self.sfb})
         check_devices({**present, "sfa": self.sfa, "sfb": self.sfb})
-        a, b = of_groups(self.groups, (_as_given("a", "m", self.a), _as_given("b", "n", self.b)))
+        a, b = of_groups(self.groups, (as_given("a", "m", self.a), as_given("b", "n", self.b)))
         sizes = check_problem((a, b, *behind(self.groups, self.tail)), present, self.tail.gated)
         of_a, of_b = self.scales()
         _check_pairs({"a": self.a, "b": self.b}, sizes["k"])
@@ -146,7 +146,7 @@ def empty(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def rows(name: str, axis: str, tensor: torch.Tensor) -> int:
     """Rows of a factor, or of each group's, those of which two share a byte counted apart."""
-    operand = _as_given(name, axis, tensor)
+    operand = as_given(name, axis, tensor)
     if tensor.dim() == 3:
         operand = operand.replace(box=("g", *operand.box))
     check_rank(operand, tensor)
@@ -162,7 +162,7 @@ def _dtype(name: str, tensor: torch.Tensor) -> DType:
     return TYPES[tensor.dtype]
 
 
-def _as_given(name: str, axis: str, tensor: torch.Tensor) -> Operand:
+def as_given(name: str, axis: str, tensor: torch.Tensor) -> Operand:
     """A factor as it was passed: two 4-bit numbers that share a byte are neighbours along the contiguous axis."""
     return Operand(name=name, dtype=_dtype(name, tensor), box=(axis, "k"), major=axis if _lies_turned(tensor) else "k")
 

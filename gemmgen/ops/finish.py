@@ -5,6 +5,7 @@ Knows arguments and epilogues; the chain is one that anybody could pass to ``fus
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any, get_args
 
@@ -14,6 +15,7 @@ from gemmgen.ir import Activation, Bias, Cast, DType, Epilogue, Gate, Operand, R
 from gemmgen.ops import scaled_call, tail
 from gemmgen.ops.call_arguments import output_dtype
 from gemmgen.ops.fused_op import MADE, fuse
+from gemmgen.ops.grouped_op import MADE_GROUPED
 
 ACTIVATIONS: tuple[str, ...] = get_args(Activation.model_fields["function"].annotation)
 Finish = tuple[torch.Tensor | None, str | None, str | None]
@@ -30,8 +32,12 @@ def finished(
     out_dtype: torch.dtype | None,
     finish: Finish,
     recipes: scaled_call.Recipes = (None, None, None),
+    placed: tuple[Any, ...] = (),
 ) -> torch.Tensor:
-    """``d = activation(a . b^T (+ bias) (+ c))``, or ``activation(gate) * up`` of its columns, in one launch."""
+    """``d = activation(a . b^T (+ bias) (+ c))``, or ``activation(gate) * up`` of its columns, in one launch.
+
+    ``placed`` is what the operator takes behind b: the layout of groups, and what it holds.
+    """
     bias, activation, gate = finish
     if activation is not None and activation not in ACTIVATIONS:
         raise ValueError(
@@ -50,7 +56,8 @@ def finished(
     given = {"c": c, "bias": bias, "d": d}
     tensors = {name: tensor for name, tensor in given.items() if tensor is not None}
     recipe, recipe_a, recipe_b = recipes
-    result = MADE[name].apply(a, b, recipe=recipe, recipe_a=recipe_a, recipe_b=recipe_b, **tensors)
+    run: Callable[..., Any] = MADE_GROUPED[name].apply if placed else MADE[name].apply
+    result = run(a, b, *placed, recipe=recipe, recipe_a=recipe_a, recipe_b=recipe_b, **tensors)
     assert isinstance(result, torch.Tensor)
     return result
 

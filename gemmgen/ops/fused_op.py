@@ -5,7 +5,6 @@ The operator's own rules choose the tile and read the factors; only what follows
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -13,26 +12,26 @@ from typing import Any
 import torch
 
 from gemmgen.ir import Epilogue
-from gemmgen.ops import dense, dense_block_scaled, scaled_call
+from gemmgen.ops import dense, dense_block_scaled
 from gemmgen.ops.dispatch import Dispatcher
+from gemmgen.ops.grouped_op import GROUPED_OPERATORS, GroupedOp, fused_groups
 from gemmgen.ops.launch import Slots
-from gemmgen.ops.product_op import ProductOp, named
+from gemmgen.ops.product_op import DENSE_TYPES, ProductOp, digest, followed, named
 from gemmgen.ops.tail import fused
 from gemmgen.ops.tensor_op import empty_output
 
-FUSED_OPERATORS = {
-    "bf16_gemm_nt": (torch.bfloat16,),
-    "fp8_gemm_nt": (torch.float8_e4m3fn,),
-    "fp8_fp4_gemm_nt": (torch.float8_e4m3fn, *scaled_call.FP4),
-}
+FUSED_OPERATORS = {**DENSE_TYPES, **GROUPED_OPERATORS}
 """Products that take an epilogue, and the types of their factors."""
 
 
-def fuse(operator: str, epilogue: Epilogue) -> FusedOp:
+def fuse(operator: str, epilogue: Epilogue) -> FusedOp | GroupedOp:
     """A function ``f(a, b, **operands)`` of a product and what follows it; the same arguments give the same function.
 
     operator: one of ``FUSED_OPERATORS``; ``a`` and ``b`` are what that operator takes, pairs with scales or bf16 views.
-    epilogue: its operands are passed by name, tensors in box order, host scalars as numbers.
+        One of row groups also takes ``grouped_layout`` and how it is meant, or ``masked_m``.
+    epilogue: its operands are passed by name, tensors in box order, host scalars as numbers. Behind row groups what has
+        n and no m in its box has one more dimension, a part for every group, and so has a number on the device; with
+        ``masked_m`` so has what has m.
     """
     if operator not in FUSED_OPERATORS:
         raise ValueError(f"operator: {operator!r} takes no epilogue; use one of {', '.join(FUSED_OPERATORS)}")
@@ -42,21 +41,23 @@ def fuse(operator: str, epilogue: Epilogue) -> FusedOp:
 
 
 @cache
-def _fuse(operator: str, epilogue: Epilogue) -> FusedOp:
+def _fuse(operator: str, epilogue: Epilogue) -> FusedOp | GroupedOp:
+    if operator in GROUPED_OPERATORS:
+        return fused_groups(operator, epilogue)
     made = FusedOp(operator, epilogue)
     MADE[made.name] = made
     return made
 
 
 MADE: dict[str, FusedOp] = {}
-"""Every one by its registered name: compilers do not look into how specs are made, but they follow a look-up."""
+"""Every one of a dense product by its registered name: compilers follow a look-up, but not how specs are made."""
 
 
 class FusedOp(ProductOp):
     """A dense product and an epilogue."""
 
     def __init__(self, operator: str, epilogue: Epilogue) -> None:
-        name, dtypes = f"{operator}_{epilogue.name}", FUSED_OPERATORS[operator]
+        name, dtypes = f"{operator}_{epilogue.name}", DENSE_TYPES[operator]
         super().__init__(operator, dtypes, fused(epilogue), epilogue.operands, name, f"{name}_{digest(epilogue)}")
         self.epilogue = epilogue
         self.__doc__ = f"{followed(operator, epilogue)}\n\na, b: as {operator}.\n{self.document()}"
@@ -121,13 +122,3 @@ class FusedOp(ProductOp):
             tail = self.tail
             self._dispatchers[columns] = dense.fp8_dispatcher(columns, tail) if columns else dense.bf16_dispatcher(tail)
         return self._dispatchers[columns]
-
-
-def digest(epilogue: Epilogue) -> str:
-    """Tells epilogues of one name apart."""
-    return hashlib.sha256(epilogue.to_json().encode()).hexdigest()[:8]
-
-
-def followed(operator: str, epilogue: Epilogue) -> str:
-    """What the operator of an epilogue does, in a line."""
-    return f"{operator} followed by {', '.join(step.kind for step in epilogue.steps)}."

@@ -15,6 +15,7 @@ import torch
 
 from gemmgen import catalog
 from gemmgen.ir import DType, Operand
+from gemmgen.ops.mk_alignment import get_mk_alignment_for_contiguous_layout
 from gemmgen.ops.problem import require
 from gemmgen.ops.tail import Tail
 from gemmgen.runtime.errors import DeviceError
@@ -53,11 +54,6 @@ class Groups(NamedTuple):
             groups = max(1, min(groups, m // self.alignment))
         return min(self.rows or -(-m // groups), m), groups
 
-    def coarse(self) -> Groups:
-        """The same with the hint rounded up, so that calls with other hints share what was prepared."""
-        step = next((step for most, step in STEPS if self.rows <= most), None)
-        return self._replace(rows=STEPS[-1][0] if step is None else -(-self.rows // step) * step)
-
 
 def of_groups(groups: Groups | None, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
     """Factors and scales as the groups have them, if there are any."""
@@ -85,26 +81,64 @@ def grouped_tail(tail: Tail, by: str) -> Tail:
     return replace(tail, operands=operands, main=catalog.of_group(tail.main, by))
 
 
-def check_layout(groups: Groups, layout: Any, a: torch.Tensor, b: torch.Tensor) -> None:
+def contiguous(use_psum_layout: bool, offsets: bool, ensure_zero_padding: bool, expected_m: int | None) -> Groups:
+    """Groups whose rows are one matrix, as callers state them; ids start where the process's alignment says."""
+    rows = _hint(expected_m)
+    if use_psum_layout and offsets:
+        raise ValueError(
+            "offsets: is True and so is use_psum_layout; groups start at multiples of the alignment or right behind "
+            "one another, so pass either"
+        )
+    if offsets:
+        return Groups("ends", 1, False, rows)
+    alignment = get_mk_alignment_for_contiguous_layout()
+    if use_psum_layout:
+        return Groups("ends", alignment, bool(ensure_zero_padding), rows)
+    return Groups("ids", alignment, False, rows)
+
+
+def masked(expected_m: int | None) -> Groups:
+    """Groups that have the first rows of a matrix of their own."""
+    return Groups("counts", 1, False, _hint(expected_m))
+
+
+def _hint(expected_m: int | None) -> int:
+    """Rows expected of a group in steps, so that calls with other hints share what was prepared; 0 for no hint."""
+    if expected_m is None:
+        return 0
+    if isinstance(expected_m, torch.Tensor):
+        raise TypeError(
+            "expected_m: is a Tensor; a hint is a number on the host, so that nothing waits; pass a whole number, or "
+            "leave it out"
+        )
+    for most, step in STEPS:
+        if expected_m <= most:
+            return max(0, -(-int(expected_m) // step) * step)
+    return STEPS[-1][0]
+
+
+def check_layout(groups: Groups, layout: Any, sizes: Mapping[str, int], device: torch.device) -> None:
     """Refuse a layout of another type, length, place or order in memory; fake tensors have all that is asked."""
     name = ARGUMENTS[groups.by]
     if not isinstance(layout, torch.Tensor):
-        raise TypeError(f"{name}: is a {type(layout).__name__}; must be a torch.Tensor of torch.int32 on {a.device}")
+        raise TypeError(f"{name}: is a {type(layout).__name__}; must be a torch.Tensor of torch.int32 on {device}")
     if layout.dtype != torch.int32:
         raise TypeError(f"{name}: dtype is {layout.dtype}; must be torch.int32; pass {name}.to(torch.int32)")
     if layout.layout != torch.strided:
         raise TypeError(f"{name}: layout is {layout.layout}; must be strided, so pass {name}.to_dense()")
-    if layout.device != a.device:
+    if layout.device != device:
         raise DeviceError(
-            f"{name}: is on {layout.device}, but a is on {a.device}; kernels read it there, so pass "
-            f"{name}.to({str(a.device)!r}) before the call"
+            f"{name}: is on {layout.device}, but a is on {device}; kernels read it there, so pass "
+            f"{name}.to({str(device)!r})"
         )
-    what, wanted = ("row of a", a.shape[0]) if groups.by == "ids" else ("group of b", b.shape[0])
-    require(
-        layout.dim() == 1 and layout.shape[0] == wanted,
-        lambda: f"{name}: shape is {tuple(layout.shape)}; must be ({wanted},), {_meaning(groups)} for every {what}",
-    )
-    if layout.stride(0) != 1 and wanted > 1:
+    what, count = ("row of a", sizes["m"]) if groups.by == "ids" else ("group of b", sizes["g"])
+
+    def message() -> str:
+        return f"{name}: shape is {tuple(layout.shape)}; must be ({count},), {_meaning(groups)} for every {what}"
+
+    require(layout.dim() == 1, message)
+    require(layout.shape[0] == count, message)
+    if layout.stride(0) != 1 and count > 1:
         raise ValueError(f"{name}: stride is {layout.stride(0)}; kernels read neighbours, so pass {name}.contiguous()")
 
 

@@ -110,13 +110,10 @@ class HotCalls:
         """The long way, and what it did is remembered."""
         with recorded() as launched:
             result = self.function(*positional, **named)
-        if (
-            len(launched) == 1
-            and isinstance(launched[0].prepared.build, PatchedBlock)
-            and not launched[0].prepared.copied
-        ):
+        first = launched[0] if len(launched) == 1 else None
+        if first is not None and isinstance(first.prepared.build, PatchedBlock) and not first.prepared.copied:
             arguments = dict(zip(self.parameters.signature.parameters, (*positional, *named.values()), strict=False))
-            self._remember(_Call(self._given(arguments), self._numbers(arguments), result, launched[0]), arguments)
+            self._remember(_Call(self._given(arguments), self._numbers(arguments), result, first), arguments)
         return result
 
     def _given(self, arguments: dict[str, Any]) -> tuple[Any, ...]:

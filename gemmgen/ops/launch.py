@@ -94,20 +94,26 @@ class Launched(NamedTuple):
 
 
 class _Recording(threading.local):
-    launched: list[Launched] | None = None
+    launched: list[Launched | None] | None = None
 
 
 _RECORDING = _Recording()
 
 
 @contextmanager
-def recorded() -> Iterator[list[Launched]]:
-    """Collects the launches that this thread makes inside the block."""
+def recorded() -> Iterator[list[Launched | None]]:
+    """Collects the launches that this thread makes inside the block, and None for what only the long way does."""
     former, _RECORDING.launched = _RECORDING.launched, []
     try:
         yield _RECORDING.launched
     finally:
         _RECORDING.launched = former
+
+
+def not_repeated() -> None:
+    """Say that the call being made does what a launch alone would not."""
+    if _RECORDING.launched is not None:
+        _RECORDING.launched.append(None)
 
 
 def metadata(slots: Slots) -> tuple[Any, ...]:

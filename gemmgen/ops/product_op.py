@@ -5,13 +5,14 @@ Knows argument conventions of products; the operator's own rules choose the tile
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from gemmgen.ir import Operand
+from gemmgen.ir import Epilogue, Operand
 from gemmgen.ops import scaled_call
 from gemmgen.ops.architecture import scales_blocks
 from gemmgen.ops.call_arguments import check_recipe, check_tensors, pair
@@ -20,6 +21,23 @@ from gemmgen.ops.launch import Slots
 from gemmgen.ops.problem import TORCH_DTYPES, check_rank
 from gemmgen.ops.tail import Tail
 from gemmgen.ops.tensor_op import Given, TensorOp, host_number
+
+DENSE_TYPES = {
+    "bf16_gemm_nt": (torch.bfloat16,),
+    "fp8_gemm_nt": (torch.float8_e4m3fn,),
+    "fp8_fp4_gemm_nt": (torch.float8_e4m3fn, *scaled_call.FP4),
+}
+"""Dense products that take an epilogue, and the types of their factors."""
+
+
+def digest(epilogue: Epilogue) -> str:
+    """Tells epilogues of one name apart."""
+    return hashlib.sha256(epilogue.to_json().encode()).hexdigest()[:8]
+
+
+def followed(operator: str, epilogue: Epilogue) -> str:
+    """What the operator of an epilogue does, in a line."""
+    return f"{operator} followed by {', '.join(step.kind for step in epilogue.steps)}."
 
 
 class ProductOp(TensorOp):
@@ -157,3 +175,8 @@ class ProductOp(TensorOp):
 def named(*names: str) -> list[inspect.Parameter]:
     """Parameters that are passed by position or by name."""
     return [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+
+
+def optional(**defaults: Any) -> list[inspect.Parameter]:
+    """Parameters that are passed by name, or left at a default."""
+    return [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=each) for name, each in defaults.items()]

@@ -107,8 +107,11 @@ def empty_output(operand: Operand, sizes: Mapping[str, int], device: torch.devic
     shape, dtype = expected_shape(operand, sizes), TORCH_DTYPES[operand.dtype]
     if not operand.box or operand.inner == operand.box[-1]:
         return torch.empty(shape, dtype=dtype, device=device)
+    *groups, rows, columns = shape
     step = 16 // torch.empty(0, dtype=dtype).element_size()
-    return torch.empty_strided(shape, (1, -(-shape[0] // step) * step), dtype=dtype, device=device)
+    pitch = -(-rows // step) * step
+    strides = (*(pitch * columns for _ in groups), 1, pitch)
+    return torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
 def host_number(name: str, value: Any) -> float:

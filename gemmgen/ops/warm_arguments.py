@@ -6,28 +6,32 @@ Knows the operators' conventions; nothing here has memory.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from gemmgen.ops import api, api_block_scaled, api_fused, api_heads
+from gemmgen.ops import api, api_block_scaled, api_fused, api_grouped, api_heads
 from gemmgen.ops.architecture import SCALING
-from gemmgen.ops.fused_op import FusedOp
+from gemmgen.ops.product_op import ProductOp
 from gemmgen.ops.scaled_call import FP4
 from gemmgen.ops.tensor_op import empty_output
 
 OPERATORS: dict[str, Any] = {
     name: function
-    for room in (api, api_block_scaled, api_fused, api_heads)
+    for room in (api, api_block_scaled, api_fused, api_heads, api_grouped)
     for name, function in vars(room).items()
-    if "gemm" in name and getattr(function, "__module__", None) == room.__name__
+    if name == getattr(function, "__name__", "") and "gemm" in name and function.__module__ == room.__name__
 }
 """The functions that kernels can be prepared for, by name."""
 BF16, F32, E4M3, E2M1 = torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.int8
 EXTRA: dict[str, dict[str, Any]] = {"fp8": {"scales": "m"}, "fp8_fp4": {"a": E4M3, "b": E2M1}}
 """Choices beside an operator's own parameters by the beginning of its name, with their defaults: what fp32 scales of a
 are contiguous along, and the factors' types."""
+GROUPED = re.compile(r"m_grouped_(.*_gemm_n[tn])_(?:contiguous|masked)(.*)")
+NUM_GROUPS = 8
+"""Groups, unless ``num_groups`` chooses."""
 Factor = Any
 """A tensor, or a pair of data and scales."""
 
@@ -38,26 +42,53 @@ def call_arguments(op: str, family: str, m: int, n: int, k: int, choices: Mappin
     known, extra = list(inspect.signature(function).parameters), _extra(op)
     _check_names(op, choices, [*known, *extra])
     given = {name: value for name, value in choices.items() if name not in extra}
-    a, b = _factors(op, family, m, n, k, {**extra, **choices})
-    tensors = _others(op, m, n, given)
-    return {**{name: value for name, value in given.items() if name not in tensors}, "a": a, "b": b, **tensors}
+    dense = GROUPED.sub(r"\1\2", op)
+    a, b = _factors(dense, family, m, n, k, {**extra, **choices})
+    tensors = {"a": a, "b": b, **_others(dense, m, n, given)}
+    if dense != op:
+        tensors = _in_groups(op, tensors, m, choices)
+        given = {name: None for name in known if name in ("d", "d_fp8", "d_sf")} | given
+    return {**{name: value for name, value in given.items() if name not in tensors}, **tensors}
 
 
-def fused_arguments(op: FusedOp, family: str, m: int, n: int, k: int, choices: Mapping[str, Any]) -> dict[str, Any]:
+def _in_groups(op: str, tensors: Mapping[str, Any], m: int, choices: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a dense product as one of row groups takes them, with the layout of groups."""
+    count, masked = choices.get("num_groups", NUM_GROUPS), "masked" in op
+    of_each = ("b", "bias", *(("a", "d") if masked else ()))
+    by_ids = not masked and not choices.get("use_psum_layout") and not choices.get("offsets")
+    layout = _empty(m if by_ids else count, dtype=torch.int32)
+    grouped = {name: _of_each(value, count) if name in of_each else value for name, value in tensors.items()}
+    return {**grouped, "masked_m" if masked else "grouped_layout": layout}
+
+
+def _of_each(value: Any, count: int) -> Any:
+    """A tensor, or each of a pair, once for every group, one behind the other."""
+    if isinstance(value, tuple):
+        return tuple(_of_each(part, count) for part in value)
+    span = max((size * stride for size, stride in zip(value.shape, value.stride(), strict=True)), default=1)
+    return torch.empty_strided((count, *value.shape), (span, *value.stride()), dtype=value.dtype, device="meta")
+
+
+def fused_arguments(op: ProductOp, family: str, m: int, n: int, k: int, choices: Mapping[str, Any]) -> dict[str, Any]:
     """The same of an author's epilogue behind a product; its own operands are contiguous, its numbers 1."""
-    extra = _extra(op.operator)
-    _check_names(op.__name__, choices, ["recipe", "recipe_a", "recipe_b", *extra])
+    extra, dense = _extra(op.operator), GROUPED.sub(r"\1", op.operator)
+    own = {"a", "b", *(each.name for each in op.operands)}
+    _check_names(op.__name__, choices, [*(name for name in op.__signature__.parameters if name not in own), *extra])
     given = {name: value for name, value in choices.items() if name not in extra}
-    a, b = _factors(op.operator, family, m, n, k, {**extra, **choices})
-    sizes = {"m": m, "n": n, "k": k}
+    a, b = _factors(dense, family, m, n, k, {**extra, **choices})
+    factors = {"a": a, "b": b}
+    if dense != op.operator:
+        factors = _in_groups(op.operator, factors, m, choices)
+    sizes = {"m": m, "n": n, "k": k, "g": choices.get("num_groups", NUM_GROUPS)}
     inputs = [each for each in op.tail.operands if each.name in op.inputs]
     tensors = {each.name: empty_output(each, sizes, torch.device("meta")) for each in inputs}
-    return {**given, "a": a, "b": b, **tensors, **dict.fromkeys(op.tail.scalars, 1.0)}
+    return {**given, **factors, **tensors, **dict.fromkeys(op.tail.scalars, 1.0)}
 
 
 def _extra(op: str) -> dict[str, Any]:
-    begins = max((begin for begin in EXTRA if op.startswith(f"{begin}_gemm")), key=len, default=None)
-    return EXTRA[begins] if begins else {}
+    dense = GROUPED.sub(r"\1\2", op)
+    begins = max((begin for begin in EXTRA if dense.startswith(f"{begin}_gemm")), key=len, default=None)
+    return {**(EXTRA[begins] if begins else {}), **({} if dense == op else {"num_groups": NUM_GROUPS})}
 
 
 def _check_names(op: str, choices: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gemmgen.ops.fused_op import FusedOp
+from gemmgen.ops.grouped_op import GroupedOp
 from gemmgen.ops.kernels import kernel_of
 from gemmgen.ops.spec_op import SpecOp
 from gemmgen.ops.warm_arguments import OPERATORS, call_arguments, fused_arguments
@@ -53,7 +54,7 @@ def warmup(
     choices: the operator's own keyword arguments. Where it takes a tensor, its dtype, or True for the usual one:
         ``d=torch.float32, c=True, bias=torch.bfloat16, activation="silu", recipe=(1, 1, 128)``. Tensors count as
         contiguous; ``scales="k"`` says that fp32 scales of a lie along k and not m, ``a`` and ``b`` are types of
-        fp8_fp4_gemm's factors.
+        fp8_fp4_gemm's factors, ``num_groups`` is how many groups share the rows (8, unless it is chosen).
 
     Returns the kernels' names, those of layout kernels that such calls run first included. Raises ``ValueError`` or
     ``TypeError`` where a call would, and for an unknown operator or choice; ``DeviceError`` without a GPU and ``arch``;
@@ -93,8 +94,8 @@ def note_call(op: Any, preparation: Preparation, m: int, n: int, k: int, choices
             )
         preparation.load(kernel_of(op.spec).text)
         return
-    if isinstance(op, FusedOp):
-        op.apply(**fused_arguments(op, preparation.family, m, n, k, choices))
+    if isinstance(op, FusedOp | GroupedOp):
+        op(**fused_arguments(op, preparation.family, m, n, k, choices))
         return
     name = op if isinstance(op, str) else getattr(op, "__name__", repr(op))
     if name not in OPERATORS:

@@ -21,6 +21,16 @@ from gemmgen_ops.fp8_gemm_nt_mxfp8out import fp8_gemm_nt_mxfp8out
 from gemmgen_ops.fp8_gemm_nt_skip_head_mid import fp8_gemm_nt_skip_head_mid
 from gemmgen_ops.fp8_gemm_tn import fp8_gemm_tn
 from gemmgen_ops.fp8_gemm_tt import fp8_gemm_tt
+from gemmgen_ops.m_grouped_bf16_gemm_nn_contiguous import m_grouped_bf16_gemm_nn_contiguous
+from gemmgen_ops.m_grouped_bf16_gemm_nt_contiguous import m_grouped_bf16_gemm_nt_contiguous
+from gemmgen_ops.m_grouped_bf16_gemm_nt_masked import m_grouped_bf16_gemm_nt_masked
+from gemmgen_ops.m_grouped_fp8_fp4_gemm_nn_contiguous import m_grouped_fp8_fp4_gemm_nn_contiguous
+from gemmgen_ops.m_grouped_fp8_fp4_gemm_nt_contiguous import m_grouped_fp8_fp4_gemm_nt_contiguous
+from gemmgen_ops.m_grouped_fp8_fp4_gemm_nt_masked import m_grouped_fp8_fp4_gemm_nt_masked
+from gemmgen_ops.m_grouped_fp8_gemm_nn_contiguous import m_grouped_fp8_gemm_nn_contiguous
+from gemmgen_ops.m_grouped_fp8_gemm_nt_contiguous import m_grouped_fp8_gemm_nt_contiguous
+from gemmgen_ops.m_grouped_fp8_gemm_nt_contiguous_mxfp8out import m_grouped_fp8_gemm_nt_contiguous_mxfp8out
+from gemmgen_ops.m_grouped_fp8_gemm_nt_masked import m_grouped_fp8_gemm_nt_masked
 from gemmgen_ops.mxfp4_gemm_nt import mxfp4_gemm_nt
 from gemmgen_ops.nvfp4_gemm_nt import nvfp4_gemm_nt
 from gemmgen_ops.tf32_hc_prenorm_gemm import tf32_hc_prenorm_gemm
@@ -43,6 +53,16 @@ __all__ = [
     "fp8_gemm_nt_skip_head_mid",
     "fp8_gemm_tn",
     "fp8_gemm_tt",
+    "m_grouped_bf16_gemm_nn_contiguous",
+    "m_grouped_bf16_gemm_nt_contiguous",
+    "m_grouped_bf16_gemm_nt_masked",
+    "m_grouped_fp8_fp4_gemm_nn_contiguous",
+    "m_grouped_fp8_fp4_gemm_nt_contiguous",
+    "m_grouped_fp8_fp4_gemm_nt_masked",
+    "m_grouped_fp8_gemm_nn_contiguous",
+    "m_grouped_fp8_gemm_nt_contiguous",
+    "m_grouped_fp8_gemm_nt_contiguous_mxfp8out",
+    "m_grouped_fp8_gemm_nt_masked",
     "mxfp4_gemm_nt",
     "nvfp4_gemm_nt",
     "tf32_hc_prenorm_gemm",

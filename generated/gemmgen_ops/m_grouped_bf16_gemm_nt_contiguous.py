@@ -1,0 +1,77 @@
+"""d[rows of g] = a[those rows] @ b[g]^T for each of G groups of rows.
+
+Written by ``gemmgen generate``; do not edit.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from gemmgen import ops
+
+
+def m_grouped_bf16_gemm_nt_contiguous(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    d: torch.Tensor | None,
+    grouped_layout: torch.Tensor,
+    compiled_dims: str = "nk",
+    use_psum_layout: bool = False,
+    ensure_zero_padding: bool = True,
+    expected_m_for_psum_layout: int | None = None,
+    *,
+    offsets: bool = False,
+    out_dtype: torch.dtype | None = None,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    gate: str | None = None,
+) -> torch.Tensor:
+    """d[rows of g] = a[those rows] @ b[g]^T for each of G groups of rows.
+
+    Arguments:
+        a: bf16 [M, K].
+        b: bf16 [G, N, K].
+        d: bf16 or fp32 [M, N] to write to; None allocates it; returned either way. Rows of no group stay.
+        grouped_layout: int32, contiguous, where a is: [M], each row's group or -1, groups at multiples of
+            get_mk_alignment_for_contiguous_layout(); or [G], the row behind each group's last.
+        compiled_dims: accepted for compatibility and checked; extents are run-time values.
+        use_psum_layout: grouped_layout is [G], groups start where the one before ended, rounded up to the alignment.
+        ensure_zero_padding: with use_psum_layout, rows of d between groups become 0.
+        expected_m_for_psum_layout: rows that a group will have, about: may change which tile is taken, and nothing
+            else.
+        offsets: grouped_layout is [G], groups start where the one before ended, without any padding.
+        out_dtype: type of a d that is allocated: bf16 if left out.
+        bias: bf16 or fp32 [G, N], each group's added to its rows in fp32.
+        activation: relu, squared_relu, gelu, gelu_tanh or silu, of the sum with bias, in fp32 before rounding.
+        gate: interleaved or halves: rows of each b are gate and up, 8 of each in turn or all of gate first; d has N/2
+            columns, activation(gate) * up, silu if none is named.
+
+    M, N, K and G may be any size: without rows, columns or groups nothing is launched, and groups may be empty.
+    CUDA tensors run on their GPU, CPU tensors on the simulator inside
+    ``gemmgen.simulate("sm90")`` or ``gemmgen.simulate("sm100")`` or ``gemmgen.simulate("sm120")``.
+
+    Raises, before any launch, a sentence that names the argument, its value, the rule and the fix
+    (DeviceError and CaptureError are in gemmgen.runtime.errors):
+        TypeError: a dtype is not one of the above, or an argument is no tensor or no pair of tensors.
+        ValueError: shapes disagree, an address or a row pitch is no multiple of 16 bytes, d overlaps an input.
+        RuntimeError: an input requires a gradient (there is no backward), or a kernel does not compile.
+        DeviceError: tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.
+        CaptureError: the first call with these shapes is inside CUDA graph capture; warm it up before.
+
+    Source: kernels are made at the first call that needs them.
+    """
+    return ops.m_grouped_bf16_gemm_nt_contiguous(
+        a,
+        b,
+        d,
+        grouped_layout,
+        compiled_dims,
+        use_psum_layout,
+        ensure_zero_padding,
+        expected_m_for_psum_layout,
+        offsets=offsets,
+        out_dtype=out_dtype,
+        bias=bias,
+        activation=activation,
+        gate=gate,
+    )

@@ -1,0 +1,200 @@
+"""Operators of row groups on the simulator: every group's rows are its product, bit for bit, and no others change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from grouped_problems import Layout, bf16_problem, counts_of, ends, fp8_problem, ids
+
+import gemmgen
+from gemmgen import ops
+from gemmgen.ir import Activation, Cast, DType, Epilogue, Gate, Operand, Quantise, Step, Store
+
+COUNTS = (5, 0, 70, 1)
+
+
+@pytest.fixture(autouse=True)
+def simulator() -> Iterator[None]:
+    ops.set_mk_alignment_for_contiguous_layout(64)
+    with gemmgen.simulate("sm90", sms=3):
+        yield
+    ops.set_mk_alignment_for_contiguous_layout(128)
+
+
+FORMS: dict[str, tuple[Layout, dict[str, Any]]] = {
+    "ids": (ids(COUNTS, 64, tail=1), {}),
+    "psum": (ends(COUNTS, 64, tail=3), {"use_psum_layout": True, "ensure_zero_padding": False}),
+    "offsets": (ends(COUNTS, tail=2), {"offsets": True, "expected_m_for_psum_layout": 30}),
+}
+
+
+@pytest.mark.parametrize(("form", "sfa"), [("ids", "k"), ("psum", "m"), ("offsets", "k"), ("offsets", "m")])
+def test_fp8_rows_one_behind_the_other(form: str, sfa: str) -> None:
+    layout, named = FORMS[form]
+    problem = fp8_problem(layout, sfa=sfa)
+    d = problem.output()
+    assert ops.m_grouped_fp8_gemm_nt_contiguous(problem.a, problem.b, d, layout.given, **named) is d
+    assert torch.equal(d, problem.product.to(d.dtype))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_bf16_rows_one_behind_the_other(form: str) -> None:
+    layout, named = FORMS[form]
+    problem = bf16_problem(layout)
+    d = problem.output(torch.float32 if form == "ids" else torch.bfloat16)
+    ops.m_grouped_bf16_gemm_nt_contiguous(problem.a, problem.b, d, layout.given, **named)
+    assert torch.equal(d, problem.product.to(d.dtype))
+
+
+@pytest.mark.parametrize(("sfa", "expected"), [("k", None), ("m", 4)])
+def test_fp8_masked(sfa: str, expected: int | None) -> None:
+    layout = counts_of((3, 0, 20), 20)
+    problem = fp8_problem(layout, sfa=sfa)
+    d = problem.output()
+    assert ops.fp8_m_grouped_gemm_nt_masked(problem.a, problem.b, d, masked_m=layout.given, expected_m=expected) is d
+    assert torch.equal(d, problem.product.to(d.dtype))
+
+
+def test_bf16_masked_with_neighbours_and_a_hint_that_is_wrong() -> None:
+    """P05: groups of 9 rows, whose last tile would reach into the next one's."""
+    layout = counts_of((9, 2, 0), 9)
+    problem = bf16_problem(layout)
+    for expected in (1, 4000):
+        d = problem.output()
+        ops.m_grouped_bf16_gemm_nt_masked(problem.a, problem.b, d, layout.given, expected)
+        assert torch.equal(d, problem.product.to(d.dtype))
+
+
+def test_k_contiguous_factors_passed_the_other_way_round() -> None:
+    layout = ends((4, 9))
+    problem = fp8_problem(layout, columns=1)
+    (b, sfb), d = problem.b, problem.output()
+    turned = b.mT, sfb.mT
+    ops.m_grouped_fp8_gemm_nn_contiguous(problem.a, turned, d, layout.given, recipe=(1, 1, 128), offsets=True)
+    assert torch.equal(d, problem.product.to(d.dtype))
+
+
+def test_bf16_b_contiguous_along_n() -> None:
+    layout = ends((4, 9))
+    problem = bf16_problem(layout)
+    b = problem.b.mT.contiguous()
+    d = ops.m_grouped_bf16_gemm_nn_contiguous(problem.a, b, None, layout.given, offsets=True)
+    assert torch.equal(d, problem.product.to(d.dtype))
+
+
+def test_bias_and_activation_of_every_group() -> None:
+    layout = counts_of((3, 0, 8), 8)
+    problem = bf16_problem(layout)
+    bias = torch.arange(3 * 72).view(3, 72).float() - 100
+    d = problem.output()
+    ops.bf16_m_grouped_gemm_nt_masked(problem.a, problem.b, d, layout.given, 8, bias=bias, activation="relu")
+    wanted = problem.product.clone()
+    for group in range(3):
+        rows = layout.rows_of(wanted, group)
+        rows.add_(bias[group].double()).relu_()
+    assert torch.equal(d, wanted.to(d.dtype))
+
+
+def test_mxfp8_outputs() -> None:
+    layout = ends((6, 0, 11), tail=1)
+    problem = fp8_problem(layout, n=128)
+    d_fp8, d_sf = ops.m_grouped_fp8_gemm_nt_contiguous_mxfp8out(
+        problem.a, problem.b, None, None, layout.given, offsets=True
+    )
+    data, scales = ops.cast_to_mxfp8(problem.product[:17].float())
+    assert torch.equal(d_fp8[:17].view(torch.uint8), data.view(torch.uint8))
+    assert torch.equal(d_sf[:17].view(torch.uint8), scales.view(torch.uint8))
+
+
+def then_fp8(*steps: Step, columns: str, block: int) -> Epilogue:
+    """Steps, and e4m3 with a scale for ``block`` columns as the next product reads it: fp32 along m, or bytes."""
+    data = Operand(name="d", dtype=DType.E4M3, box=("m", columns))
+    axis = "n/128" if block == 128 else "n/64"
+    kind = {"dtype": DType.F32, "major": "m"} if block == 128 else {"dtype": DType.UE8M0}
+    scales = Operand(name="sf", box=("m", axis), **kind)
+    return Epilogue(name="then_fp8", operands=(data, scales), steps=(*steps, Quantise(to="d", scales="sf")))
+
+
+def test_two_products_in_two_launches() -> None:
+    """The first one's outputs are the second one's factor as they are."""
+    layout = counts_of((3, 0, 9), 9)
+    up = fp8_problem(layout, n=128, sfa="m")
+    chain = then_fp8(Activation(function="squared_relu"), columns="n", block=128)
+    hidden = gemmgen.fuse("m_grouped_fp8_gemm_nt_masked", chain)(up.a, up.b, layout.given, 8)
+    assert isinstance(hidden, tuple) and hidden[1].stride() == (12, 1, 12)
+    down = fp8_problem(layout, n=64, k=128)
+    d = down.output()
+    assert ops.m_grouped_fp8_gemm_nt_masked(hidden, down.b, d, layout.given, 8) is d
+    for group, (_, count) in enumerate(layout.spans):
+        data, scales = ops.per_token_cast_to_fp8(layout.rows_of(up.product, group).relu().square().float(), False)
+        assert torch.equal(layout.rows_of(hidden[0], group).view(torch.uint8), data.view(torch.uint8))
+        assert torch.equal(layout.rows_of(hidden[1], group), scales)
+        weights, sfb = (each[group].double() for each in down.b)
+        wanted = (data.double() * scales.double()) @ (weights * sfb).T
+        assert torch.allclose(layout.rows_of(d, group).double(), wanted, rtol=2**-8)
+        assert bool((d[group, count:] == 776).all())
+
+
+def test_swiglu_into_mxfp8() -> None:
+    layout = ends((6, 0, 3), tail=1)
+    problem = fp8_problem(layout, n=128)
+    chain = then_fp8(Gate("silu", layout="interleaved"), columns="n/2", block=32)
+    made = gemmgen.fuse("m_grouped_fp8_gemm_nt_contiguous", chain)
+    data, scales = made(problem.a, problem.b, layout.given, offsets=True)
+    gate, up = problem.product[:9].view(9, -1, 2, 8).unbind(2)
+    wanted = (torch.nn.functional.silu(gate) * up).flatten(1)
+    found = data[:9].double() * scales[:9].double().repeat_interleave(32, 1)
+    largest = wanted.abs().view(9, 2, 32).amax(2).repeat_interleave(32, 1)
+    assert bool(((found - wanted).abs() <= wanted.abs() * 2**-4 + largest * 2**-15 + 1e-5).all())
+
+
+def test_epilogues_of_numbers_and_vectors() -> None:
+    """An author's chain is written as for a dense product; vectors along n have a part for every group."""
+    operands = (
+        Operand(name="by", dtype=DType.F32, box=()),
+        Operand(name="shift", dtype=DType.BF16, box=("n",)),
+        Operand(name="d", dtype=DType.BF16, box=("m", "n")),
+    )
+    steps = (gemmgen.Scale(by="by"), gemmgen.Bias(vector="shift"), Cast(to=DType.BF16), Store(to="d"))
+    chain = Epilogue(name="scaled_shifted", operands=operands, steps=steps)
+    layout = ends((4, 3))
+    problem = bf16_problem(layout)
+    shift = torch.arange(2 * 72).view(2, 72).bfloat16()
+    made = gemmgen.fuse("m_grouped_bf16_gemm_nt_contiguous", chain)
+    d = made(problem.a, problem.b, grouped_layout=layout.given, by=0.5, shift=shift, offsets=True)
+    wanted = problem.product * 0.5 + shift.double().repeat_interleave(torch.tensor([4, 3]), 0)
+    assert isinstance(d, torch.Tensor) and torch.equal(d, wanted.bfloat16())
+    assert made is gemmgen.fuse("m_grouped_bf16_gemm_nt_contiguous", chain)
+
+
+def test_rows_between_groups_become_zero_when_asked() -> None:
+    layout = ends((5, 0, 66, 3), 64)
+    problem = bf16_problem(layout)
+    d = problem.output()
+    ops.m_grouped_bf16_gemm_nt_contiguous(problem.a, problem.b, d, layout.given, use_psum_layout=True)
+    wanted = problem.product.clone()
+    wanted[5:64] = wanted[130:192] = 0
+    assert torch.equal(d, wanted.to(d.dtype))
+
+
+@pytest.mark.parametrize("numbers", [[99, -5, 7], [-1, -1, -1], [2**31 - 1, 0, -(2**31)]])
+def test_layouts_of_nonsense_neither_fault_nor_write_elsewhere(numbers: list[int]) -> None:
+    given = torch.tensor(numbers, dtype=torch.int32)
+    problem = bf16_problem(counts_of((8, 8, 8), 8))
+    room = torch.full((5, 8, 72), 7.0).bfloat16()
+    ops.m_grouped_bf16_gemm_nt_masked(problem.a, problem.b, room[1:4], given)
+    assert torch.all(room[0] == 7) and torch.all(room[4] == 7)
+    assert torch.all(room[1:4][given <= 0] == 7)
+
+
+def test_row_ids_that_change_every_row() -> None:
+    """As a caller's warm-up has it: ids are row mod groups, or one random id a block."""
+    problem = bf16_problem(ids((64, 64), 64))
+    given = (torch.arange(128) % 2).int()
+    d = problem.output()
+    ops.m_grouped_bf16_gemm_nt_contiguous(problem.a, problem.b, d, given)
+    wanted = problem.a.double() @ problem.b[0].double().T
+    assert torch.equal(d[:63:2].double(), wanted[:63:2].bfloat16().double())
