@@ -16,6 +16,7 @@ from gemmgen.ir import (
     DType,
     Groups,
     KernelSpec,
+    KGroups,
     Node,
     Operand,
     Param,
@@ -75,7 +76,7 @@ WORDS_A_CHUNK = 4
 """Words in the 16 bytes at whose multiples the copy engine starts boxes."""
 BOX_LIMIT = 256
 """Elements of a box along an axis."""
-GROUPED = {Arch.SM90: ("rows", "k"), Arch.SM100: ("rows",), Arch.SM120: ("rows",)}
+GROUPED = {Arch.SM90: ("rows", "k"), Arch.SM100: ("rows", "k"), Arch.SM120: ("rows",)}
 """Kinds of groups that are lowered for each architecture."""
 
 
@@ -104,6 +105,20 @@ def check_starts(spec: KernelSpec, operand: Operand) -> None:
             f"operand {operand.name!r} is m-contiguous and groups start at multiples of {groups.alignment} rows; TMA "
             f"starts boxes at whole 16 bytes, so use an alignment of {WORDS_A_CHUNK * 32 // operand.dtype.bits}, or k "
             "contiguous"
+        )
+
+
+def check_k_groups(spec: KernelSpec, factor: Operand) -> None:
+    """Refuse a factor that lies in an order in which the end of a group's k cannot be kept apart from the next one."""
+    groups = spec.groups
+    if not isinstance(groups, KGroups):
+        return
+    if groups.apart and spec.arch != Arch.SM90:
+        raise ValueError(f"spec {spec.name!r} has groups of k that are apart, which are lowered for sm90 alone")
+    if groups.apart != (factor.inner == "k"):
+        raise ValueError(
+            f"operand {factor.name!r} is {factor.inner}-contiguous; groups of k that share a matrix have it contiguous "
+            "along its other axis, so that rows of the next group can be cleared, and those that are apart along k"
         )
 
 

@@ -21,7 +21,8 @@ def schedule(plan: Plan) -> str:
     if isinstance(groups, KGroups):
         kind = "KBlocks" if groups.apart else "GroupEnds" if groups.by == "ends" else "KCounts"
         spans = f"gemmgen::{kind}<{groups.alignment}>"
-        return f"gemmgen::KGroups<{spans}, {raster}>"
+        word = max((split_axis(each.outer)[1] for each in plan.operands if each.ragged), default=1)
+        return f"gemmgen::KGroups<{spans}, {raster}{f', {word}' if word > 1 else ''}>"
     if groups.by == "ids":
         unit = ", TILE_M * CLUSTER_M" if plan.cluster.m > 1 else ""
         return f"gemmgen::RowIds<{raster}, TILE_M{unit}>"
@@ -39,6 +40,7 @@ def groups_view(plan: Plan) -> dict[str, Any]:
             "store_in_tile": plan.sliced,
             "cleared": [],
             "k_grouped": False,
+            "k_extent": "p.k",
         }
     own, staged = plan.operand(plan.store.operand).grouped, plan.store.through is not None
     return {
@@ -48,6 +50,7 @@ def groups_view(plan: Plan) -> dict[str, Any]:
         "store_in_tile": own and not staged,
         "cleared": _cleared(plan),
         "k_grouped": isinstance(plan.groups, KGroups),
+        "k_extent": "tile.k_count()" if isinstance(plan.groups, KGroups) else "p.k",
     }
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 from gemmgen.backends.common import (
     SWIZZLE_BYTES,
     check_cluster,
+    check_k_groups,
     check_starts,
     digest,
     in_halves,
@@ -192,6 +193,7 @@ def _part(spec: KernelSpec, mma: UmmaPlan, operand: Operand) -> Part:
 def _tile_part(spec: KernelSpec, mma: UmmaPlan, operand: Operand) -> Part:
     """Atoms 128 bytes wide along the contiguous axis, as many as cover this CTA's share of the tile."""
     check_starts(spec, operand)
+    check_k_groups(spec, operand)
     share = {mma.lane_axis: LANES, column_axis(mma.lane_axis): mma.columns // mma.ctas, "k": spec.tile.k}
     body = multiplier(spec)
     elements = SWIZZLE_BYTES * 8 // smem_bits(operand, body)

@@ -10,7 +10,7 @@ from gemmgen.backends.epilogue import quantising_store
 from gemmgen.backends.names import C_TYPES, WORD_SOURCES, columns_of, place_name
 from gemmgen.backends.prologue_view import even_splits, slice_place
 from gemmgen.backends.sm100_product import SCALES_PER_WORD
-from gemmgen.ir import DType, Part, Plan, RingPlan, StepPlan, UmmaPlan
+from gemmgen.ir import DType, KGroups, Part, Plan, RingPlan, StepPlan, UmmaPlan
 
 STORED_AT = {"m": "tile.m() + warp * 32, tile.n() + col", "n": "tile.m() + col, tile.n() + warp * 32"}
 """Where a warp's block of an output tile starts, by the axis on the lanes."""
@@ -61,6 +61,7 @@ def sm100_view(plan: Plan) -> dict[str, Any]:
         "products": [_product_operands(plan, mma, step) for step in range(mma.steps)],
         "store_line": _rows_line(plan),
         "store_at": STORED_AT[mma.lane_axis],
+        "k_places": ", ".join(place_name(ring, name) for name in groups.cut_factors(plan)),
     }
 
 
@@ -100,6 +101,7 @@ def _scale_part(plan: Plan, ring: RingPlan, part: Part) -> dict[str, Any]:
     Boxes `start` at the first row of the tile, or in front of it where that is no place to start; those are `skipped`.
     """
     word = f"kb / {ring.name}::EVERY" if ring.every > 1 else f"kb * {part.words}" if part.words > 1 else "kb"
+    word = f"tile.words() + {word}" if isinstance(plan.groups, KGroups) else word
     start, skipped = f"tile.{part.inner_axis}()", ""
     if part.inner_axis == "m" and shifted_rows(plan.groups):
         start, skipped = f"{start} / 4 * 4", f", {start} % 4"
@@ -152,7 +154,8 @@ def _pair_box(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
     assert isinstance(plan.mma, UmmaPlan)
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
     spread = plan.tile.k // 2 if entry.element == "u8" and entry.dtype == DType.E2M1 else plan.tile.k
-    named = {"m": "tile.m()", "n": "tile.n()", "k": "kb * TILE_K" if spread == plan.tile.k else f"kb * {spread}"}
+    along_k = groups.k_place(plan, "k") if spread == plan.tile.k else f"kb * {spread}"
+    named = {"m": "tile.m()", "n": "tile.n()", "k": along_k}
     if plan.mma.ctas == 2 and part.operand == plan.mma.b:
         axis = "n" if plan.mma.lane_axis == "m" else "m"
         named[axis] += f" + rank * (TILE_{axis.upper()} / 2)"

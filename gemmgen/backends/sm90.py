@@ -11,6 +11,7 @@ from typing import Literal
 from gemmgen.backends.common import (
     SWIZZLE_BYTES,
     check_cluster,
+    check_k_groups,
     digest,
     in_halves,
     majorness,
@@ -46,7 +47,6 @@ from gemmgen.ir import (
     Cast,
     DType,
     KernelSpec,
-    KGroups,
     MmaPlan,
     Operand,
     Part,
@@ -182,11 +182,7 @@ def _check_operands(spec: KernelSpec, a: Operand, b: Operand) -> None:
             "prologue that casts A to f32"
         )
     for operand, axis in ((a, "m"), (b, "n")):
-        if isinstance(spec.groups, KGroups) and spec.groups.apart != (operand.inner == "k"):
-            raise ValueError(
-                f"operand {operand.name!r} is {operand.inner}-contiguous; groups of k that share a matrix have "
-                f"{axis} contiguous, so that rows of the next group can be cleared, and those that are apart have k"
-            )
+        check_k_groups(spec, operand)
         if operand.dtype.bits == 8 and majorness(operand, axis) == "mn":
             raise ValueError(f"operand {operand.name!r} is {axis}-contiguous; 8-bit wgmma needs k contiguous")
     if spec.tile.k * a.dtype.bytes % SWIZZLE_BYTES:

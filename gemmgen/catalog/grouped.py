@@ -65,7 +65,7 @@ def in_k_groups(spec: KernelSpec, by: str, alignment: int = 1, apart: bool = Fal
     Matrices that do not cover k, the output and what it adds to, are one for each group; with ``apart`` factors, too.
     """
     groups = KGroups(by=by, layout=LAYOUT, alignment=alignment, apart=apart)  # type: ignore[arg-type]
-    operands = [_grouped(each) if len(each.axes) > 1 and "k" not in each.axes else each for each in spec.operands]
+    operands = [_of_k_group(each) for each in spec.operands]
     marks = (f"_by_{by}", f"_a{alignment}" if alignment > 1 else "", "_apart" if apart else "")
     return spec.replace(
         name=spec.name.replace(f"{spec.arch}_", f"{spec.arch}_k_grouped_", 1) + "".join(marks),
@@ -83,6 +83,13 @@ def of_group(operand: Operand, by: str) -> Operand:
     own = by == "counts" and "m" in operand.axes
     per_column = "n" in operand.axes and "m" not in operand.axes
     return _grouped(operand) if own or per_column or operand.on_device else operand
+
+
+def _of_k_group(operand: Operand) -> Operand:
+    """An operand of a dense product as groups of k have it; words of scales are not shared by neighbours."""
+    if len(operand.axes) > 1 and "k" not in operand.axes:
+        return _grouped(operand)
+    return operand.replace(ragged=True) if operand.dtype == DType.UE8M0X4 else operand
 
 
 def _grouped(operand: Operand) -> Operand:

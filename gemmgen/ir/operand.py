@@ -62,6 +62,7 @@ class Operand(Node):
     ``"k/128"`` has one element per 128 of k, rounded up. ``major`` is the axis that is contiguous in memory,
     the last one unless said otherwise. A first axis ``"s"`` has a slice for each split of k, see ``SplitK``, and
     ``"g"`` one for each group, see ``RowGroups``. ``heads`` of an output leaves gaps between its columns.
+    ``ragged`` scales of groups of k have for each group as many as its k makes, rounded up: its first one is a new one.
     """
 
     name: Name
@@ -70,6 +71,7 @@ class Operand(Node):
     major: str | None = None
     on_device: bool = False
     heads: HeadSplit | None = None
+    ragged: bool = False
 
     @field_validator("box")
     @classmethod

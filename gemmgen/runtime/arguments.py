@@ -167,6 +167,8 @@ def tensor_map(operand: Operand, entry: TensorMapPlan, problem: Problem, output:
     size = packed * operand.dtype.bits // 8
     outer = operand.box.index(entry.axes[1])
     dims = (extent(operand, entry.axes[0], problem.sizes), extent(operand, entry.axes[1], problem.sizes))
+    if operand.ragged:
+        dims = (dims[0], view.shape[outer])
     pitch, address = view.strides[outer] * size, view.address
     if entry.element == "u8":
         dims = (-(-dims[0] // packed), dims[1])

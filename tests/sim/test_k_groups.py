@@ -13,7 +13,8 @@ from planted.ptx_text import replace as replaced
 
 from gemmgen import sim
 from gemmgen.backends import lower
-from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt
+from gemmgen.catalog import PairShape, Shape, bf16_gemm, dense_sm100, fp8_gemm_nt
+from gemmgen.catalog.dense_sm100 import Factor
 from gemmgen.catalog.grouped import in_k_groups
 from gemmgen.ir import DType, KernelSpec
 
@@ -39,6 +40,25 @@ def hostile() -> Iterator[KSubject]:
     yield of_k_groups(fp8(PAIRS[2, 1]), (128, 0, 256), 136, 40, 2)
 
 
+def blackwell(of_k: int, shape: PairShape, by: str = "counts", alignment: int = 1) -> KernelSpec:
+    """On sm100: e4m3 factors with a scale for so much of k, words of which every group begins anew; 0 for bf16."""
+    if of_k == 0:
+        spec = dense_sm100.bf16_gemm("tn", shape, DType.F32, residual=True)
+    else:
+        factor = Factor(DType.E4M3, of_k)
+        spec = dense_sm100.scaled_gemm_nt(factor, factor, shape, DType.F32, True, a_major="m", b_major="n")
+    return in_k_groups(spec, by, alignment)
+
+
+def on_sm100() -> Iterator[KSubject]:
+    """One CTA a tile and pairs, a word of scales for one K block and for four, k that ends inside a step."""
+    yield of_k_groups(blackwell(0, PairShape(64, slots=2)), (0, 37, 128, 0), 136, 40)
+    yield of_k_groups(blackwell(0, PairShape(128, 2, slots=2)), RAGGED, 136, 72, 2)
+    yield of_k_groups(blackwell(0, PairShape(64, swap=True, slots=2), "ends", 16), (40, 0, 20), 72, 136)
+    yield of_k_groups(blackwell(128, PairShape(128, slots=2), "ends", 32), (32, 0, 576), 80, 40)
+    yield of_k_groups(blackwell(32, PairShape(256, 2, slots=2)), (33, 0, 160), 136, 48, 2)
+
+
 def further() -> Iterator[KSubject]:
     """One group, none of k at all, long k on less than a tile, many tiles, outputs that are stored by lanes."""
     plain = in_k_groups(bf16_gemm("tn", NARROW, DType.F32), "counts")
@@ -53,7 +73,7 @@ def further() -> Iterator[KSubject]:
     )
 
 
-@pytest.mark.parametrize("subject", list(hostile()), ids=lambda subject: subject.spec.name)
+@pytest.mark.parametrize("subject", [*hostile(), *on_sm100()], ids=lambda subject: subject.spec.name)
 def test_every_output_is_exact_under_every_schedule(subject: KSubject) -> None:
     subject.must_pass((name, 0) for name in SCHEDULES)
 
@@ -67,6 +87,18 @@ def _clearing(text: str, opcode: str) -> list[Statement]:
     """Statements of that kind where rows of the next group are cleared, in front of the barrier of those that clear."""
     barrier = next(each for each in find(text, "bar.sync") if len(each.operands) == 2)
     return [each for each in find(text, opcode) if each.start <= barrier.start]
+
+
+@pytest.mark.parametrize(
+    ("opcode", "says"),
+    [("st.shared::cluster.v4", "elements differ"), ("fence.proxy.async.shared::cluster", r"ab\.[ab]")],
+)
+def test_rows_that_a_pair_does_not_clear_are_found(opcode: str, says: str) -> None:
+    subject = next(each for each in on_sm100() if each.spec.cluster.size == 2)
+    module = subject.load(delete(subject.ptx, find(subject.ptx, opcode)))
+    with pytest.raises((sim.SimulationError, WrongResult), match=says):
+        for schedule in SCHEDULES:
+            subject.run(module, (schedule, 0))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 #pragma once
 #include "gemmgen/groups.cuh"
 #include "ptx/control.cuh"
+#include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
 
 namespace gemmgen {
@@ -28,18 +29,22 @@ struct KBlocks {
 };
 
 // Tiles of all groups' outputs, one group behind the other, a grid's stride apart. R is the raster of an output. A group
-// without any of k has tiles like the others: what is stored there is what the epilogue makes of 0.
-template <class Layout, class R>
+// without any of k has tiles like the others: what is stored there is what the epilogue makes of 0. Every group's scales begin
+// with a new word, of WORD elements of k.
+template <class Layout, class R, u32 WORD = 1>
 class KGroups {
   Layout layout_;
   u32 rows_, groups_;
   u32 group_ = 0, index_;  // index_ counts the group's units
   Span span_ = {0, 0};
+  u32 words_ = 0;
   R raster_;
 
   DEVICE void place() {
-    for (; valid() && index_ >= raster_.units(); index_ -= raster_.units())
+    for (; valid() && index_ >= raster_.units(); index_ -= raster_.units()) {
+      words_ += ceil_div(span_.count(), WORD);
       if (++group_ < groups_) span_ = layout_.next(group_, span_);
+    }
     if (valid()) raster_.place(index_);
   }
 
@@ -62,22 +67,45 @@ class KGroups {
   // Where the group's k begins, and how much it has.
   DEVICE u32 k() const { return span_.begin; }
   DEVICE u32 k_count() const { return span_.count(); }
+  // Its first word of scales.
+  DEVICE u32 words() const { return words_; }
 };
 
-// Rows of k from `row` on become 0 in a slot of the operands' PLACES, in which boxes have a row for each of k: they are of
-// the next group, or nobody's, and may hold NaN. By THREADS threads that read the slot; products of all may follow.
-template <u32 THREADS, class... PLACES>
-DEVICE void clear_rows(u32 slot, u32 row, u32 thread) {
+// Rows [from, to) of k become 0 in a slot of the operands' PLACES, in which boxes have a row for each of k: they are of the
+// next group, or nobody's, and may hold NaN. `thread` of THREADS; `store` writes 16 bytes of zeros.
+template <u32 THREADS, class... PLACES, class Store>
+DEVICE void clear_k(u32 slot, u32 from, u32 to, u32 thread, const Store& store) {
   const auto clear = [&](u32 place, u32 boxes, u32 box_bytes, u32 row_bytes) {
 #pragma unroll 1
     for (u32 box = 0; box < boxes; ++box)
 #pragma unroll 1
-      for (u32 byte = row * row_bytes + thread * 16; byte < box_bytes; byte += THREADS * 16)
-        ptx::store_shared_words(place + box * box_bytes + byte, 0, 0, 0, 0);
+      for (u32 byte = from * row_bytes + thread * 16; byte < to * row_bytes; byte += THREADS * 16)
+        store(place + box * box_bytes + byte);
   };
   (clear(PLACES::address(slot), PLACES::COUNT, PLACES::BOX_BYTES, PLACES::ROW_BYTES), ...);
+}
+
+// By the warps that multiply, THREADS threads; products of all may follow.
+template <u32 THREADS, class... PLACES>
+DEVICE void clear_k_by_all(u32 slot, u32 from, u32 to, u32 thread) {
+  clear_k<THREADS, PLACES...>(slot, from, to, thread, [](u32 to) { ptx::store_shared_words(to, 0, 0, 0, 0); });
   ptx::fence_proxy_async();
   ptx::sync_threads(1, THREADS);
+}
+
+// By the warp that issues the products of CTAS CTAs, in all of them; its lane may issue them.
+template <u32 CTAS, class... PLACES>
+DEVICE void clear_k_by_warp(u32 slot, u32 from, u32 to) {
+  if constexpr (CTAS == 1) {
+    clear_k<32, PLACES...>(slot, from, to, ptx::lane_index(), [](u32 to) { ptx::store_shared_words(to, 0, 0, 0, 0); });
+    ptx::fence_proxy_async();
+  } else {
+    for (u32 cta = 0; cta < CTAS; ++cta)
+      clear_k<32, PLACES...>(slot, from, to, ptx::lane_index(),
+                             [&](u32 to) { ptx::store_cluster_words(ptx::map_to_cta(to, cta), 0, 0, 0, 0); });
+    ptx::fence_proxy_async_cluster();
+  }
+  ptx::sync_warp();
 }
 
 }  // namespace gemmgen

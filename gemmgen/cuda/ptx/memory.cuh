@@ -81,8 +81,16 @@ DEVICE void cp_async_4(u32 to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(__cvta_generic_to_global(from)) : "memory");
 }
 
+// st.shared::cluster.v4, PTX 7.8, sm_90: to an address that mapa gave.
+DEVICE void store_cluster_words(u32 to, u32 x0, u32 x1, u32 x2, u32 x3) {
+  asm volatile("st.shared::cluster.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x0), "r"(x1), "r"(x2), "r"(x3) : "memory");
+}
+
 // fence.proxy.async.shared::cta, PTX 8.0, sm_90: what ordinary stores wrote, the copy engine may now read; what ordinary
 // loads have read, it may overwrite.
 DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// fence.proxy.async.shared::cluster, PTX 8.0, sm_90: the same of the shared memory of all CTAs of the cluster.
+DEVICE void fence_proxy_async_cluster() { asm volatile("fence.proxy.async.shared::cluster;" ::: "memory"); }
 
 }  // namespace ptx

@@ -10,7 +10,7 @@ import torch
 from gemmgen.catalog.grouped import LAYOUT
 from gemmgen.ir import KernelSpec, KGroups, Operand, split_axis
 
-from .inputs import exact
+from .inputs import exact, laid_out
 from .kernels import Subject
 
 Span = tuple[int, int]
@@ -41,6 +41,8 @@ class KSubject(Subject):
         if operand.grouped:
             one = operand.replace(box=operand.plane)
             return torch.stack([exact(one, self.sizes) * (group + 1) for group in range(len(self.spans))])
+        if operand.ragged:
+            return self._words(operand)
         values = exact(operand, self.sizes)
         if self._apart and "/" not in "".join(operand.box):
             values.view(-1)[len(values) * self.spans[-1][1] :] = torch.nan
@@ -51,6 +53,13 @@ class KSubject(Subject):
             values.transpose(0, at)[-(-begin // per) : -(-end // per)] = torch.nan
         return values
 
+    def _words(self, operand: Operand) -> torch.Tensor:
+        """Words of every group's scales, one group behind the other; bytes past its end, and a word more, are NaN."""
+        counts = [end - begin for begin, end in self.spans]
+        of_each = [exact(operand, {**self.sizes, "k": count}) for count in counts if count]
+        rows = self.sizes[operand.axes[0]]
+        return laid_out(torch.cat([*of_each, torch.full((rows, 1), -1)], 1).int(), operand)
+
     @cached_property
     def expected(self) -> torch.Tensor:
         """The only right outputs: what float64 says, rounded once."""
@@ -58,6 +67,13 @@ class KSubject(Subject):
         if "c" in self.inputs:
             sums += self.inputs["c"].double()
         return sums.to(torch.float32 if self.spec.output.dtype == "f32" else torch.bfloat16)
+
+    def _scales(self, words: torch.Tensor, span: int, begin: int, end: int) -> torch.Tensor:
+        """A group's scales, one for every element of k."""
+        first = sum(-(-(at_end - at) // span) for at, at_end in self.spans if at_end <= begin)
+        of_group = words[:, first : first + -(-(end - begin) // span)]
+        codes = torch.stack([of_group >> 8 * byte & 0xFF for byte in range(4)], 2).flatten(1)
+        return (2.0 ** (codes.double() - 127)).repeat_interleave(span // 4, 1)[:, : end - begin]
 
     @property
     def _apart(self) -> bool:
@@ -70,6 +86,9 @@ class KSubject(Subject):
         part = factor.flatten()[rows * begin : rows * end].view(rows, -1) if self._apart else factor[:, begin:end]
         if scales is None:
             return part
+        operand = self.spec.operand(f"sf{name}")
+        if operand.ragged:
+            return part * self._scales(scales, split_axis(operand.outer)[1], begin, end)
         return part * scales[:, begin // 128 : -(-end // 128)].double().repeat_interleave(128, 1)[:, : end - begin]
 
     def _poisoned(self) -> torch.Tensor:
