@@ -16,39 +16,37 @@ struct Span {
 // A group begins where the one before it ended, rounded up to a multiple of ALIGNMENT.
 template <u32 ALIGNMENT>
 struct GroupEnds {
-  const i32* ends;
-  u32 rows;
   // Where a group may begin behind row `end`.
-  DEVICE u32 begin(u32 end) const {
+  DEVICE static u32 begin(u32 end, u32 rows) {
     const u32 up = ceil_div(end, ALIGNMENT) * ALIGNMENT;
     return up < rows ? up : rows;
   }
-  DEVICE Span next(u32 group, Span before) const {
-    const u32 begin = this->begin(before.end);
-    const u32 end = at_most(ends[group], rows);
+  DEVICE static Span span(i32 found, Span before, u32 rows) {
+    const u32 begin = GroupEnds::begin(before.end, rows), end = at_most(found, rows);
     return {begin, end < begin ? begin : end};
   }
 };
 
 // A group has the first rows of its own matrix.
 struct GroupCounts {
-  const i32* counts;
-  u32 rows;
-  DEVICE Span next(u32 group, Span) const { return {0, at_most(counts[group], rows)}; }
+  DEVICE static Span span(i32 found, Span, u32 rows) { return {0, at_most(found, rows)}; }
 };
 
-// Tiles of all groups, one group behind the other, a grid's stride apart. R is the raster of a group's tiles.
+// Tiles of all groups, one group behind the other, a grid's stride apart. R is the raster of a group's tiles. What is
+// known of the next group is read with the present one, so that nobody waits for it.
 template <class Layout, class R>
 class RowGroups {
-  Layout layout_;
-  u32 cols_, groups_;
+  const i32* layout_;
+  u32 rows_, cols_, groups_;
   u32 group_ = 0, first_ = 0, index_;  // first_ is the group's first unit
+  i32 ahead_ = 0;                      // what the layout says of the next group
   Span span_ = {0, 0};
   R raster_;
 
   DEVICE void open() {
-    span_ = layout_.next(group_, span_);
+    span_ = Layout::span(ahead_, span_, rows_);
     raster_ = R(span_.count(), cols_);
+    if (group_ + 1 < groups_) ahead_ = layout_[group_ + 1];
   }
   DEVICE void place() {
     while (group_ < groups_ && index_ - first_ >= raster_.units()) {
@@ -60,8 +58,10 @@ class RowGroups {
 
  public:
   DEVICE RowGroups(u32 m, u32 n, u32 groups, const i32* layout)
-      : layout_{layout, m}, cols_(n), groups_(groups), index_(ptx::cta_index() / R::CLUSTER), raster_(0, n) {
-    if (valid()) open();
+      : layout_(layout), rows_(m), cols_(n), groups_(groups), index_(ptx::cta_index() / R::CLUSTER), raster_(0, n) {
+    if (!valid()) return;
+    ahead_ = layout_[0];
+    open();
     place();
   }
   DEVICE bool valid() const { return group_ < groups_; }
@@ -77,7 +77,7 @@ class RowGroups {
   // Whether no tile below this one has rows of the group.
   DEVICE bool last(u32 tile_m) const { return m() + tile_m >= span_.end; }
   // The row where the next group may begin.
-  DEVICE u32 next() const { return layout_.begin(span_.end); }
+  DEVICE u32 next() const { return Layout::begin(span_.end, rows_); }
 };
 
 // Zeros in rows from `from` up to `to`, columns from n, at most COLS of `cols`; warps take rows in turn.
@@ -89,26 +89,42 @@ DEVICE void clear_rows(T* out, u64 stride, u32 from, u32 to, u32 n, u32 cols, u3
 }
 
 // Tiles of rows that each say which group they are of; a tile is of its first row's, and nobody's without one. CTAs that
-// multiply together have UNIT_M rows, and all are of the first one's.
+// multiply together have UNIT_M rows, and all are of the first one's. Ids are read a tile ahead: the next tile's group, and
+// those of this tile's rows, which are asked for when it is stored.
 template <class R, u32 TILE_M, u32 UNIT_M = TILE_M>
 class RowIds {
-  R raster_;
+  static constexpr u32 EACH = (TILE_M + 31) / 32;  // ids a lane
+  R raster_, scout_;
   u32 rows_, groups_;
   const i32* ids_;
-  u32 index_, group_ = 0;
+  u32 index_, group_ = 0, ahead_ = 0;
+  u32 ours_[EACH];
 
+  DEVICE void look(u32 index) {
+    if (index >= scout_.units()) return;
+    scout_.place(index);
+    const u32 first = UNIT_M == TILE_M ? scout_.m() : scout_.m() / UNIT_M * UNIT_M;
+    ahead_ = ids_[first < rows_ ? first : rows_ - 1];
+  }
   DEVICE void place() {
     for (; valid(); index_ += ptx::cta_count() / R::CLUSTER) {
+      group_ = ahead_;
+      look(index_ + ptx::cta_count() / R::CLUSTER);
+      if (group_ >= groups_) continue;
       raster_.place(index_);
-      const u32 first = UNIT_M == TILE_M ? raster_.m() : raster_.m() / UNIT_M * UNIT_M;
-      group_ = ids_[first < rows_ ? first : rows_ - 1];
-      if (group_ < groups_) return;
+#pragma unroll
+      for (u32 i = 0; i < EACH; ++i) {
+        const u32 row = raster_.m() + 32 * i + ptx::lane_index();
+        ours_[i] = ids_[row < rows_ ? row : rows_ - 1];
+      }
+      return;
     }
   }
 
  public:
   DEVICE RowIds(u32 m, u32 n, u32 groups, const i32* ids)
-      : raster_(m, n), rows_(m), groups_(groups), ids_(ids), index_(ptx::cta_index() / R::CLUSTER) {
+      : raster_(m, n), scout_(m, n), rows_(m), groups_(groups), ids_(ids), index_(ptx::cta_index() / R::CLUSTER) {
+    look(index_);
     place();
   }
   DEVICE bool valid() const { return index_ < raster_.units(); }
@@ -123,9 +139,9 @@ class RowIds {
   DEVICE u32 rows() const {
     u32 end = 0;
 #pragma unroll
-    for (u32 i = 0; i < TILE_M; i += 32) {
-      const u32 row = m() + i + ptx::lane_index();
-      if (i + ptx::lane_index() < TILE_M && row < rows_ && u32(ids_[row]) == group_) end = row + 1;
+    for (u32 i = 0; i < EACH; ++i) {
+      const u32 row = 32 * i + ptx::lane_index();
+      if (row < TILE_M && m() + row < rows_ && ours_[i] == group_) end = m() + row + 1;
     }
     return ptx::largest_of_warp(end);
   }
