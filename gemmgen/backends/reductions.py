@@ -148,7 +148,7 @@ def epilogue_on_block(plan: Plan) -> str:
         return "Epilogue{p, reductions, 0, 0}"
     pairs = (
         f"{plan.mma.width // (16 if _gated(plan) else 8)} * j"
-        if isinstance(plan.mma, MmaPlan) and plan.mma.col_blocks > 1
+        if isinstance(plan.mma, MmaPlan) and plan.mma.col_blocks > 1 and not plan.store.joined
         else "0"
     )
     return f"Epilogue{{p, reductions, 2 * i, {pairs}}}"

@@ -45,6 +45,8 @@ from gemmgen.backends.sm90_tiles import check_tiles, cut_product, parts, sums_st
 from gemmgen.ir import (
     BlockScale,
     Cast,
+    ClusterSplitK,
+    CutRemainder,
     DType,
     KernelSpec,
     MmaPlan,
@@ -61,7 +63,7 @@ from gemmgen.ir import (
     Wgmma,
     split_axis,
 )
-from gemmgen.ir.spec import GATED_COLUMNS
+from gemmgen.ir.spec import GATED_COLUMNS, QUANTISED
 
 STEP_BYTES = 32
 """One wgmma consumes 32 bytes of K per row, whatever the element type."""
@@ -378,12 +380,25 @@ def _output_path(spec: KernelSpec) -> StorePlan:
     width = spec.output_columns(stored_columns(spec))
     if output.dtype == DType.E2M1:
         raise ValueError(f"output {output.name!r} is e2m1: sm90 has no instruction that rounds to 4 bits; use e4m3")
+    joined = _is_joined(spec, width)
+    width = spec.output_columns(spec.tile.n) if joined else width
     plan = StorePlan(operand=output.name, dtype=output.dtype, through=step.through, **quantising(spec, width))
+    plan = plan.replace(joined=True) if joined else plan
     if step.through is not None:
         slots = spec.ring(step.through).slots or 2
         unit = gcd(width, spec.tile.n // parts(spec)) if parts(spec) > 1 else width
         plan = plan.replace(row_bytes=staged_row_bytes(unit * output.dtype.bytes), slots=slots)
     return split_heads(spec, plan)
+
+
+def _is_joined(spec: KernelSpec, width: int) -> bool:
+    """Whether a quantised block reaches over products side by side, which lie in the registers of one thread."""
+    step, body = spec.epilogue[-1], spec.math.body
+    assert isinstance(body, Wgmma)
+    if not isinstance(step, Quantise) or isinstance(spec.schedule, ClusterSplitK | CutRemainder):
+        return False
+    block = QUANTISED[spec.operand(step.to).dtype, spec.operand(step.scales).dtype]
+    return width % block > 0 and spec.output_columns(spec.tile.n) % block == 0
 
 
 # ---------------------------------------------------------------------------------------------- host side

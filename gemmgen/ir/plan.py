@@ -253,6 +253,8 @@ class StorePlan(Node):
     slots: int = 0
     scales: Name | None = None
     block: int = 0
+    joined: bool = False
+    """Whether products side by side are stored together, because a block has columns of both."""
     heads: HeadSplit | None = None
 
 
