@@ -5,7 +5,7 @@ Every group is a problem of the dense spec, and judged as such; what a launch ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -74,12 +74,20 @@ class Problem:
     """Operands of a grouped spec, made from those of the dense one for each group; memory of no row is ``poison``."""
 
     def __init__(
-        self, dense: KernelSpec, spec: KernelSpec, layout: Layout, n: int, k: int, seed: int = 0, poison: int = NAN
+        self,
+        dense: KernelSpec,
+        spec: KernelSpec,
+        layout: Layout,
+        n: int,
+        k: int,
+        seed: int = 0,
+        poison: int = NAN,
+        draw: Callable[[KernelSpec, dict[str, int], int], Operands] = random_operands,
     ) -> None:
         self.dense, self.spec, self.layout = dense, spec, layout
         self.sizes = {"m": layout.rows, "n": n, "k": k, "g": layout.groups}
         self.parts = [
-            random_operands(dense, {"m": max(count, 1), "n": n, "k": k}, seed + group)
+            draw(dense, {"m": max(count, 1), "n": n, "k": k}, seed + group)
             for group, (_, count) in enumerate(layout.spans)
         ]
         for part in self.parts:  # one number for all
@@ -104,7 +112,7 @@ class Problem:
         return results
 
     def _rows_of(self, group: int) -> dict[str, torch.Tensor]:
-        return {each.name: self._own(each, self.operands[each.name], group).clone() for each in self.spec.outputs}
+        return {each.name: self.own(each, self.operands[each.name], group).clone() for each in self.spec.outputs}
 
     def _judge(self, group: int, outputs: dict[str, torch.Tensor]) -> None:
         operands: Operands = {**self.parts[group], **outputs}
@@ -124,7 +132,7 @@ class Problem:
                 untouched.untyped_storage(), output.storage_offset(), output.shape, output.stride()
             )
             for group in range(self.layout.groups):
-                self._own(operand, left, group).copy_(self._own(operand, output, group))
+                self.own(operand, left, group).copy_(self.own(operand, output, group))
             for start, count in gaps if operand == self.spec.output else ():
                 left.narrow(operand.plane.index("m"), start, count).view(torch.uint8).zero_()
             changed = int((_storage(output) != untouched).sum())
@@ -138,12 +146,12 @@ class Problem:
         tensor = _room(operand, self.sizes, poison)
         if operand not in self.spec.outputs:
             for group, part in enumerate(self.parts):
-                rows = self._own(operand, tensor, group)
+                rows = self.own(operand, tensor, group)
                 given = _tensor(part[operand.name])
                 rows.copy_(given if given.shape == rows.shape else given[:0])  # a group without rows has drawn one
         return tensor
 
-    def _own(self, operand: Operand, tensor: torch.Tensor | float, group: int) -> torch.Tensor:
+    def own(self, operand: Operand, tensor: torch.Tensor | float, group: int) -> torch.Tensor:
         """A group's part of an operand."""
         plane = _tensor(tensor)[group] if operand.grouped else _tensor(tensor)
         if "m" not in operand.plane:

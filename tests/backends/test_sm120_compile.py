@@ -7,6 +7,7 @@ import pytest
 from gemmgen import catalog
 from gemmgen.backends import emit, lower
 from gemmgen.catalog.dense_sm120 import WarpShape, bf16_gemm, tf32_gemm_nt
+from gemmgen.catalog.grouped_sm120 import grouped_sm120
 from gemmgen.commands.sass import disassemble
 from gemmgen.ir import KernelSpec
 from gemmgen.runtime.nvrtc import compile_cubin
@@ -18,6 +19,11 @@ NAMES = (
     "sm120_fp8_fp4_gemm_nt_e2m1x32_e4m3x128_bf16_128x128",
     "sm120_mxfp4_gemm_nt_bf16_16x128_swap_split8",
     "sm120_nvfp4_gemm_nt_bf16_128x256_k64",
+)
+GROUPED = (
+    "sm120_m_grouped_bf16_gemm_nn_bf16_32x128_swap_by_counts",
+    "sm120_m_grouped_fp8_gemm_nt_e4m3x128_e4m3x128_bf16_128x128_k64_by_ends",
+    "sm120_m_grouped_fp8_fp4_gemm_nt_e2m1x32_e4m3x128_bf16_64x128_by_ids",
 )
 ON_HOPPER = (
     bf16_gemm("nn", WarpShape(128, 128, k_bytes=64)),
@@ -39,6 +45,11 @@ def check(spec: KernelSpec, chip: str) -> bytes:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_shipped_kernel_compiles_without_spills(name: str, chip: str) -> None:
     check(catalog.specs()[name], chip)
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_a_kernel_for_groups_of_rows_compiles_without_spills(name: str) -> None:
+    check(next(spec for spec in grouped_sm120() if spec.name == name), "sm_120a")
 
 
 @pytest.mark.parametrize("spec", ON_HOPPER, ids=lambda spec: spec.name)

@@ -282,6 +282,11 @@ _SUBJECTS |= {
 }
 
 
+def register(name: str, subject: Subject) -> None:
+    """One more kernel under test."""
+    _SUBJECTS[name] = subject
+
+
 def names() -> list[str]:
     """All subjects."""
     return list(_SUBJECTS)
