@@ -20,6 +20,8 @@ from gemmgen.catalog.fused import (
     mxfp8_output,
 )
 from gemmgen.catalog.grouped import GROUPED_SHAPES, LAYOUT, in_k_groups, in_row_groups, k_grouped_shapes, of_group
+from gemmgen.catalog.grouped_sm100 import SHAPES as GROUPED_SHAPES_SM100
+from gemmgen.catalog.grouped_sm120 import grouped_shapes_sm120
 from gemmgen.catalog.layout import layouts, pack_bytes, pack_ue8m0, to_k_major, to_m_major
 from gemmgen.catalog.prenorm import (
     PRENORM_COLUMNS,
@@ -117,6 +119,7 @@ __all__ = [
     "FP8_FP4",
     "FUSED",
     "GROUPED_SHAPES",
+    "GROUPED_SHAPES_SM100",
     "LAYOUT",
     "LAYOUTS",
     "MXFP4",
@@ -144,6 +147,7 @@ __all__ = [
     "fp8_shapes",
     "fused_operator",
     "fused_specs",
+    "grouped_shapes_sm120",
     "head_split_output",
     "in_k_groups",
     "in_row_groups",

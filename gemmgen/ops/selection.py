@@ -159,22 +159,25 @@ def _family_sm100(operator: str, m: int, n: int, k: int, sms: int, choices: Choi
     def scheduled(shape: PairShape) -> PairShape:
         return replace(shape, launch_control=choices.launch_control)
 
-    def admitted(shapes: tuple[PairShape, ...]) -> tuple[PairShape, ...]:
-        return _admitted(choices, shapes, shapes, lambda shape: shape.tile[0] * shape.cluster.m)
+    def admitted(shapes: tuple[PairShape, ...], a_major: str) -> tuple[PairShape, ...]:
+        grouped = catalog.GROUPED_SHAPES_SM100[choices.groups.by] if choices.groups else ()
+        if a_major == "m":  # which no tile of few rows takes
+            grouped = tuple(shape for shape in grouped if not shape.swap)
+        return _admitted(choices, shapes, grouped, lambda shape: shape.tile[0] * shape.cluster.m)
 
     count, last = choices.group_count, _grouped(choices.groups)
     if operator in PRODUCTS:
         factors = choices.product or PRODUCTS[operator]
         k_bytes = k // 2 if factors.packed else k
         return Family(
-            admitted(catalog.scaled_shapes_sm100(factors, d, residual, direct)),
+            admitted(catalog.scaled_shapes_sm100(factors, d, residual, direct), factors.a_major),
             lambda shape: choice_sm100.cost(shape, m, n, k_bytes, sms, scaled=True, groups=count),
             lambda shape: _scaled_sm100(factors, scheduled(shape), d, residual, direct),
             last=last,
         )
     layout = operator.removeprefix("bf16_gemm_")
     return Family(
-        admitted(catalog.bf16_shapes_sm100(layout, d, residual, direct)),
+        admitted(catalog.bf16_shapes_sm100(layout, d, residual, direct), "k" if layout[0] == "n" else "m"),
         lambda shape: choice_sm100.cost(shape, m, n, 2 * k, sms, scaled=False, groups=count),
         lambda shape: _bf16_sm100(layout, scheduled(shape), d, residual, direct),
         last=last,
@@ -184,9 +187,9 @@ def _family_sm100(operator: str, m: int, n: int, k: int, sms: int, choices: Choi
 def _family_sm120(operator: str, m: int, n: int, k: int, sms: int, choices: Choices) -> Family[WarpShape]:
     d, residual, direct = choices.d, choices.residual, choices.direct_store
 
-    def admitted(shapes: tuple[WarpShape, ...]) -> tuple[WarpShape, ...]:
-        whole = tuple(shape for shape in shapes if shape.splits == 1)
-        return _admitted(choices, choice_sm120.allowed(shapes, m, n), whole, lambda shape: shape.m)
+    def admitted(shapes: tuple[WarpShape, ...], product: Product | None) -> tuple[WarpShape, ...]:
+        grouped = catalog.grouped_shapes_sm120(product)
+        return _admitted(choices, choice_sm120.allowed(shapes, m, n), grouped, lambda shape: shape.m)
 
     count, last = choices.group_count, _grouped(choices.groups)
     if operator in PRODUCTS:
@@ -194,7 +197,7 @@ def _family_sm120(operator: str, m: int, n: int, k: int, sms: int, choices: Choi
         per_byte = 2 if turned.a.dtype == turned.b.dtype == DType.E2M1 else 1
         word = SCALES_PER_WORD * max(turned.a.block, turned.b.block) // per_byte
         return Family(
-            admitted(catalog.scaled_shapes_sm120(turned, d, residual, direct)),
+            admitted(catalog.scaled_shapes_sm120(turned, d, residual, direct), turned),
             lambda shape: choice_sm120.cost(shape, m, n, k // per_byte, sms, word, groups=count),
             lambda shape: _scaled_sm120(turned, shape, d, residual, direct),
             others=catalog.WIDE_WARPS_SM120,
@@ -202,7 +205,7 @@ def _family_sm120(operator: str, m: int, n: int, k: int, sms: int, choices: Choi
         )
     layout = operator.removeprefix("bf16_gemm_")
     return Family(
-        admitted(catalog.bf16_shapes_sm120(layout, d, residual, direct)),
+        admitted(catalog.bf16_shapes_sm120(layout, d, residual, direct), None),
         lambda shape: choice_sm120.cost(shape, m, n, 2 * k, sms, groups=count),
         lambda shape: _bf16_sm120(layout, shape, d, residual, direct),
         others=catalog.WIDE_WARPS_SM120,

@@ -1,0 +1,153 @@
+"""Row groups where tensor cores apply scales: forms that scales come in, 4-bit factors, an expert's two launches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from grouped_problems import K, N, Problem, bf16_problem, counts_of, ends, fp8_problem, ids
+
+import gemmgen
+from gemmgen import ops
+from gemmgen.ir import DType, Epilogue, Gate, Operand, Quantise
+
+ARCHS = ("sm100", "sm120")
+
+
+@pytest.fixture(params=ARCHS, autouse=True)
+def simulator(request: pytest.FixtureRequest) -> Iterator[None]:
+    with gemmgen.simulate(request.param, sms=3):
+        yield
+
+
+def right(problem: Problem, d: torch.Tensor) -> bool:
+    return torch.equal(d, problem.product.to(d.dtype))
+
+
+def test_fp32_scales_of_rows_right_behind_one_another() -> None:
+    """Scales of rows of no group are NaN."""
+    problem = fp8_problem(ends((5, 0, 20, 1), tail=2))
+    d = problem.output()
+    ops.m_grouped_fp8_gemm_nt_contiguous(problem.a, problem.b, d, problem.layout.given, offsets=True)
+    assert right(problem, d)
+
+
+def test_a_group_for_every_row() -> None:
+    problem = fp8_problem(ids((3, 0, 20), 32, tail=1), columns=1)
+    d = problem.output()
+    ops.set_mk_alignment_for_contiguous_layout(32)
+    try:
+        ops.m_grouped_fp8_gemm_nt_contiguous(problem.a, problem.b, d, problem.layout.given, recipe=(1, 1, 128))
+    finally:
+        ops.set_mk_alignment_for_contiguous_layout(128)
+    assert right(problem, d)
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_masked_scales(words: bool) -> None:
+    """Packed beforehand, or brought to words in the call: the same bits."""
+    problem = fp8_problem(counts_of((3, 0, 20), 20), sfa="k" if words else "m")
+    (a, sfa), (b, sfb), d = problem.a, problem.b, problem.output()
+    if words:
+        sfa = ops.transform_sf_into_required_layout(sfa, 20, K, (1, 128), 3)
+        sfb = ops.transform_sf_into_required_layout(sfb, N, K, (128, 128), 3)
+        assert sfa.dtype == torch.int32 and sfa.stride() == (20, 1, 20)
+    ops.m_grouped_fp8_gemm_nt_masked((a, sfa), (b, sfb), d, problem.layout.given, 4)
+    assert right(problem, d)
+
+
+def test_bf16() -> None:
+    problem = bf16_problem(counts_of((3, 0, 9), 9))
+    d = problem.output(torch.float32)
+    ops.m_grouped_bf16_gemm_nt_masked(problem.a, problem.b, d, problem.layout.given)
+    assert right(problem, d)
+
+
+def test_b_contiguous_along_n() -> None:
+    problem = fp8_problem(ends((4, 9)), n=64)
+    (b, sfb), d = problem.b, problem.output()
+    ops.m_grouped_fp8_gemm_nn_contiguous(problem.a, (b.mT.contiguous(), sfb.mT), d, problem.layout.given, offsets=True)
+    assert right(problem, d)
+
+
+def four_bits(problem: Problem) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """B in 4 bits with a power of two for 32 of k, and what it stands for."""
+    pairs = [ops.per_token_cast_to_fp4(each.float(), use_ue8m0=True, gran_k=32) for each in problem.b[0]]
+    data, scales = (torch.stack(each) for each in zip(*pairs, strict=True))
+    return (data, scales), torch.stack([ops.cast_back_from_fp4(*each, 32).double() for each in pairs])
+
+
+@pytest.mark.parametrize("layout", ["nt", "nn", "masked"])
+def test_4_bit_weights(layout: str) -> None:
+    own = layout == "masked"
+    problem = fp8_problem(counts_of((3, 0, 6), 8) if own else ends((4, 0, 9)), n=64, k=256)
+    (b, sfb), numbers = four_bits(problem)
+    recipes: dict[str, Any] = {"recipe_a": (1, 128), "recipe_b": (1, 32)}
+    given, d = problem.layout.given, problem.output(torch.float32)
+    if own:
+        ops.m_grouped_fp8_fp4_gemm_nt_masked(problem.a, (b, sfb), d, given, 4, **recipes)
+    elif layout == "nt":
+        ops.m_grouped_fp8_fp4_gemm_nt_contiguous(problem.a, (b, sfb), d, given, offsets=True, **recipes)
+    else:
+        turned = ops.transpose_packed_fp4(b), sfb.mT
+        ops.m_grouped_fp8_fp4_gemm_nn_contiguous(problem.a, turned, d, given, offsets=True, **recipes)
+    for group in range(3):
+        a, sfa = (problem.layout.rows_of(each, group).double() for each in problem.a)
+        wanted = (a * sfa.repeat_interleave(128, 1)) @ numbers[group].T
+        assert torch.equal(problem.layout.rows_of(d, group).double(), wanted)
+    if own:
+        assert bool((d[1] == 776).all()) and bool((d[0, 3:] == 776).all())
+
+
+def test_two_4_bit_factors() -> None:
+    """At the full 4-bit rate; rows of a are quantised likewise."""
+    problem = fp8_problem(ends((4, 0, 9)), n=64, k=256)
+    (b, sfb), numbers = four_bits(problem)
+    a = ops.per_token_cast_to_fp4(torch.randn(13, 256), use_ue8m0=True, gran_k=32)
+    rows, d = ops.cast_back_from_fp4(*a, 32).double(), problem.output(torch.float32)
+    recipes: dict[str, Any] = {"recipe_a": (1, 32), "recipe_b": (1, 32)}
+    ops.m_grouped_fp8_fp4_gemm_nt_contiguous(a, (b, sfb), d, problem.layout.given, offsets=True, **recipes)
+    assert torch.allclose(d[:4].double(), rows[:4] @ numbers[0].T, rtol=1e-5, atol=1e-4)
+    assert torch.allclose(d[4:].double(), rows[4:] @ numbers[2].T, rtol=1e-5, atol=1e-4)
+
+
+def test_an_expert_mlp_in_two_launches() -> None:
+    """silu(gate) * up in MXFP8, whose words are the scales of the second product's factor as they lie."""
+    layout = counts_of((3, 0, 7), 7)
+    up = fp8_problem(layout, n=256, k=128)
+    data = Operand(name="d", dtype=DType.E4M3, box=("m", "n/2"))
+    words = Operand(name="sf", dtype=DType.UE8M0X4, box=("m", "n/256"), major="m")
+    steps = (Gate("silu", layout="interleaved"), Quantise(to="d", scales="sf"))
+    chain = Epilogue(name="swiglu_mxfp8", operands=(data, words), steps=steps)
+    hidden = gemmgen.fuse("m_grouped_fp8_gemm_nt_masked", chain)(up.a, up.b, layout.given, 4)
+    assert isinstance(hidden, tuple) and hidden[1].shape == (3, 7, 1) and hidden[1].stride() == (8, 1, 8)
+    down = fp8_problem(layout, n=64, k=128)
+    recipes: dict[str, Any] = {"recipe_a": (1, 32), "recipe_b": (128, 128)}
+    d = ops.m_grouped_fp8_gemm_nt_masked(hidden, down.b, None, layout.given, 4, **recipes)
+    for group in range(3):
+        rows = layout.rows_of(up.product, group)
+        gate, value = rows.view(len(rows), 16, 2, 8).unbind(2)
+        inner = (torch.nn.functional.silu(gate) * value).flatten(1)
+        codes = (layout.rows_of(hidden[1], group) >> torch.tensor([0, 8, 16, 24])) & 255
+        scales = torch.exp2(codes.double() - 127).repeat_interleave(32, 1)
+        found = layout.rows_of(hidden[0], group).double() * scales
+        assert bool(((found - inner).abs() <= inner.abs() * 2**-4 + scales * 2**-9).all())
+        weights = down.b[0][group].double() * down.b[1][group].double().repeat_interleave(128, 1)
+        wanted = found @ weights.T
+        assert torch.allclose(layout.rows_of(d, group).double(), wanted, rtol=2**-7, atol=1e-3)
+
+
+def test_scales_that_are_no_powers_of_two_are_refused_for_b_and_never_looked_at_in_a() -> None:
+    problem = fp8_problem(ends((4, 5)))
+    b, sfb = problem.b
+    with pytest.raises(ValueError, match=r"^sfb: scale \(0, 0, 0\) is 3.0, one of 4 that are no power of two"):
+        ops.m_grouped_fp8_gemm_nt_contiguous(
+            problem.a, (b, torch.full_like(sfb, 3.0)), None, problem.layout.given, offsets=True
+        )
+    with pytest.raises(ValueError, match=r"^sfa: shape is \(9, 1\); one scale per 1 x 128 elements makes \(9, 2\)"):
+        a = problem.a[0], problem.a[1][:, :1]
+        ops.m_grouped_fp8_gemm_nt_contiguous(a, problem.b, None, problem.layout.given, offsets=True)
+    with pytest.raises(ValueError, match=r"^disable_ue8m0_cast: is True and sfa is torch.float32"):
+        ops.m_grouped_fp8_gemm_nt_masked(problem.a, problem.b, None, problem.layout.given, disable_ue8m0_cast=True)
