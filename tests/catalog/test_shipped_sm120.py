@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 from gemmgen import catalog
+from gemmgen.backends import lower
 from gemmgen.catalog import LAYOUTS
-from gemmgen.ir import Arch, DType, KernelSpec, MmaSync, Residual, Scale, SplitK, Store, split_axis
+from gemmgen.catalog.grouped_sm120 import grouped_sm120
+from gemmgen.ir import Arch, DType, KernelSpec, MmaSync, Residual, RowGroups, Scale, SplitK, Store, split_axis
 
 PLAIN = {name: spec for name, spec in catalog.specs().items() if name not in catalog.fused_specs()}
 SPECS = {name: spec for name, spec in PLAIN.items() if spec.arch == Arch.SM120 and not spec.prologue}
@@ -84,3 +86,12 @@ def test_the_forms_that_inference_calls_ship() -> None:
         assert {("16", "128"), ("128", "16"), ("64", "64"), ("128", "128"), ("128", "256"), ("256", "128")} <= tiles
         assert any(each[8] for each in mine), f"{op} has no direct store"
         assert {each[13] for each in mine} >= {"", "2", "4", "8"} and any(each[14] for each in mine)
+
+
+def test_every_kernel_for_groups_of_rows_fits_and_has_a_name_of_its_own() -> None:
+    specs = list(grouped_sm120())
+    assert len({spec.name for spec in specs}) == len(specs)
+    for spec in specs:
+        plan = lower(spec)
+        assert plan.groups == spec.groups and plan.mainloop.slots >= 2
+        assert isinstance(spec.groups, RowGroups) and 128 % spec.tile.m == 0

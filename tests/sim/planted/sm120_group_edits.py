@@ -10,7 +10,7 @@ from gemmgen.ir import DType, Plan
 
 from .edit import planted, with_operand
 from .kernels import register
-from .ptx_text import Statement, definition, find, insert, replace
+from .ptx_text import Statement, find, insert, replace
 from .row_grouped import of_row_groups
 from .sm120_parts import products
 
@@ -93,9 +93,7 @@ def rows_of_nobody_are_counted_to_the_group_before(text: str, plan: Plan) -> str
 
 @planted("sm120_masked", says=r"no warp can make progress.*(\n.*)*ab\.empty")
 def roles_take_other_counts_for_a_groups_rows(text: str, plan: Plan) -> str:
-    """The role that multiplies sees one row less in the groups behind the first."""
+    """The role that multiplies sees half the rows in groups behind the first."""
     last = products(text)[-1]
-    count = next(each for each in find(text, "ld.global.u32") if each.start > last.start)
-    limited = next(each for each in find(text, "min.u32") if each.start > count.start)
-    assert definition(text, limited.operands[1], limited.start) == count
-    return insert(text, count.end, f"add.s32 {count.target}, {count.target}, -2;")
+    count = next(each for each in find(text, "min.u32") if each.start > last.start)
+    return insert(text, count.end, f"shr.u32 {count.target}, {count.target}, 1;")
