@@ -78,7 +78,7 @@ def of_row_groups(
 ) -> RowsSubject:
     """A subject with groups of so many rows."""
     layouts: dict[str, Callable[[], Layout]] = {
-        "ids": lambda: by_ids(counts, dense.tile.m, tail=1),
+        "ids": lambda: by_ids(counts, dense.tile.m * dense.cluster.m, tail=1),
         "ends": lambda: by_ends(counts, alignment, tail=3),
         "counts": lambda: by_counts(counts, max(counts) + 3),
     }
