@@ -76,7 +76,7 @@ WORDS_A_CHUNK = 4
 """Words in the 16 bytes at whose multiples the copy engine starts boxes."""
 BOX_LIMIT = 256
 """Elements of a box along an axis."""
-GROUPED = {Arch.SM90: ("rows", "k"), Arch.SM100: ("rows", "k"), Arch.SM120: ("rows",)}
+GROUPED = {Arch.SM90: ("rows", "k"), Arch.SM100: ("rows", "k"), Arch.SM120: ("rows", "k")}
 """Kinds of groups that are lowered for each architecture."""
 
 
@@ -115,6 +115,15 @@ def check_k_groups(spec: KernelSpec, factor: Operand) -> None:
         return
     if groups.apart and spec.arch != Arch.SM90:
         raise ValueError(f"spec {spec.name!r} has groups of k that are apart, which are lowered for sm90 alone")
+    if spec.arch == Arch.SM120 and factor.inner == "k" and not groups.apart:
+        unit = WORDS_A_CHUNK * 32 // factor.dtype.bits
+        if groups.alignment % unit or factor.dtype.bits != 8:
+            raise ValueError(
+                f"operand {factor.name!r} is {factor.dtype}, k-contiguous, and groups of k start at multiples of "
+                f"{groups.alignment}; TMA starts boxes at whole 16 bytes and bytes are cleared, so use 8-bit "
+                f"ones and an alignment of {unit}"
+            )
+        return
     if groups.apart != (factor.inner == "k"):
         raise ValueError(
             f"operand {factor.name!r} is {factor.inner}-contiguous; groups of k that share a matrix have it contiguous "

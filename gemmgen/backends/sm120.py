@@ -11,6 +11,7 @@ from gemmgen.backends.common import (
     SWIZZLE_BYTES,
     WORDS_A_CHUNK,
     check_cluster,
+    check_k_groups,
     check_starts,
     digest,
     in_halves,
@@ -148,6 +149,7 @@ def _part(spec: KernelSpec, mma: MmaSyncPlan, operand: Operand) -> Part:
 def _tile_part(spec: KernelSpec, mma: MmaSyncPlan, operand: Operand) -> Part:
     """Rows of 64 or 128 bytes of k; or, of an operand that is not k-contiguous, atoms 128 bytes wide."""
     check_starts(spec, operand)
+    check_k_groups(spec, operand)
     extent = {"m": spec.tile.m, "n": spec.tile.n, "k": spec.tile.k}
     rows, inner = extent[operand.outer], extent[operand.inner]
     k_major = operand.inner == "k"

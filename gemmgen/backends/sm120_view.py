@@ -11,7 +11,7 @@ from gemmgen.backends.epilogue import quantising_store
 from gemmgen.backends.names import C_TYPES, WORD_SOURCES, columns_of, place_name
 from gemmgen.backends.prologue_view import even_splits, slice_place
 from gemmgen.backends.sm120_product import BLOCK_COLUMNS, BLOCK_ROWS, column_axis, spreads
-from gemmgen.ir import DType, MmaSyncPlan, Part, Plan, RolePlan
+from gemmgen.ir import DType, KGroups, MmaSyncPlan, Part, Plan, RolePlan
 
 SCALES_PER_PRODUCT = {"mxf8f6f4": 1, "mxf4nvf4_2x": 2, "mxf4nvf4_4x": 4}
 
@@ -51,6 +51,7 @@ def sm120_view(plan: Plan) -> dict[str, Any]:
         "store_line": _store_line(plan, mma, math),
         "store_m": f"tile.m() + {at['m']}",
         "store_n": f"tile.n() + {at['n']}",
+        "clear_k": _clear_k(plan, mma),
     }
 
 
@@ -85,7 +86,8 @@ def _box_part(plan: Plan, part: Part) -> dict[str, str]:
     """Where a box starts; packed 4-bit elements are counted two at a time."""
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
     halved = entry.element == "u8" and entry.dtype == DType.E2M1
-    named = {"m": "tile.m()", "n": "tile.n()", "k": "kb * (TILE_K / 2)" if halved else "kb * TILE_K"}
+    along_k = "kb * (TILE_K / 2)" if halved else groups.k_place(plan, "k")
+    named = {"m": "tile.m()", "n": "tile.n()", "k": along_k}
     inner, outer = (named[axis] for axis in entry.axes[:2])
     return {
         "place": place_name(plan.mainloop, part.operand),
@@ -96,15 +98,25 @@ def _box_part(plan: Plan, part: Part) -> dict[str, str]:
     }
 
 
+def _clear_k(plan: Plan, mma: MmaSyncPlan) -> str:
+    """What clears the k behind a group's end in a slot of both factors."""
+    places = ", ".join(place_name(plan.mainloop, name) for name in (mma.a, mma.b))
+    rows = "" if groups.cut_factors(plan) else f"{mma.row_bytes}, "
+    return f"gemmgen::clear_k{'_of_rows' if rows else ''}_by_all<{mma.warps * 32}, {rows}{places}>"
+
+
 def _word_part(plan: Plan, part: Part) -> dict[str, Any]:
     place = place_name(plan.mainloop, part.operand)
     start, shift = f"tile.{part.inner_axis}()", ""
     if part.inner_axis == "m" and shifted_rows(plan.groups):
         start, shift = f"{start} / 4 * 4", f" + {start} % 4"
+    grouped = isinstance(plan.groups, KGroups)
     return {
         "place": place,
         "operand": part.operand,
         "per": part.per,
+        "load": "load_word" if grouped else "load",
+        "word": f"tile.words() + kb / {part.per} * {part.words}" if grouped else "kb",
         "start": start,
         "shift": shift,
         "group": groups.group_coordinate(plan, part.operand),

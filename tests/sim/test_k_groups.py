@@ -13,7 +13,7 @@ from planted.ptx_text import replace as replaced
 
 from gemmgen import sim
 from gemmgen.backends import lower
-from gemmgen.catalog import PairShape, Shape, bf16_gemm, dense_sm100, fp8_gemm_nt
+from gemmgen.catalog import PairShape, Shape, WarpShape, bf16_gemm, dense_sm100, dense_sm120, fp8_gemm_nt
 from gemmgen.catalog.dense_sm100 import Factor
 from gemmgen.catalog.grouped import in_k_groups
 from gemmgen.ir import DType, KernelSpec
@@ -21,6 +21,7 @@ from gemmgen.ir import DType, KernelSpec
 SCHEDULES = ("early", "late", "random", "starve")
 NARROW = Shape(64, 32, groups=1, slots=2, unroll=1)
 PAIRS = {cluster: Shape(128, 64, slots=2, unroll=1, cluster=cluster) for cluster in ((1, 1), (2, 1), (1, 2))}
+FLAT = WarpShape(16, 32, warps=(2, 1), slots=2, swap=True)
 RAGGED = (37, 0, 70)
 
 
@@ -59,6 +60,17 @@ def on_sm100() -> Iterator[KSubject]:
     yield of_k_groups(blackwell(32, PairShape(256, 2, slots=2)), (33, 0, 160), 136, 48, 2)
 
 
+def on_sm120() -> Iterator[KSubject]:
+    """bf16 along m and n, e4m3 along k; a word of scales for eight K blocks and for two; swapped."""
+    bf16 = dense_sm120.bf16_gemm("tn", WarpShape(64, 64, warps=(2, 2), slots=2), DType.F32, True)
+    yield of_k_groups(in_k_groups(bf16, "counts"), RAGGED, 72, 40)
+    for of_k, shape in ((128, WarpShape(32, 32, warps=(2, 1), slots=3, k_bytes=64)), (32, FLAT)):
+        factor = Factor(DType.E4M3, of_k)
+        scaled = dense_sm120.scaled_gemm_nt(factor, factor, shape, DType.F32, True)
+        yield of_k_groups(in_k_groups(scaled, "ends", 16), (33, 0, 165), 40, 36)
+        yield of_k_groups(in_k_groups(scaled, "counts", 32), (32, 0, 608), 17, 36)
+
+
 def further() -> Iterator[KSubject]:
     """One group, none of k at all, long k on less than a tile, many tiles, outputs that are stored by lanes."""
     plain = in_k_groups(bf16_gemm("tn", NARROW, DType.F32), "counts")
@@ -73,7 +85,7 @@ def further() -> Iterator[KSubject]:
     )
 
 
-@pytest.mark.parametrize("subject", [*hostile(), *on_sm100()], ids=lambda subject: subject.spec.name)
+@pytest.mark.parametrize("subject", [*hostile(), *on_sm100(), *on_sm120()], ids=lambda subject: subject.spec.name)
 def test_every_output_is_exact_under_every_schedule(subject: KSubject) -> None:
     subject.must_pass((name, 0) for name in SCHEDULES)
 
@@ -156,6 +168,10 @@ def test_maps_edited_while_copies_still_use_them_are_found() -> None:
         ),
         (lambda: in_k_groups(bf16_gemm("tn", NARROW), "counts", 64, apart=True), r"'a' is m-contiguous; groups of k"),
         (lambda: in_k_groups(fp8_gemm_nt(NARROW), "counts", 64, apart=True), r"must be a multiple of tile.k = 128"),
+        (
+            lambda: in_k_groups(dense_sm120.e4m3_gemm_nt(FLAT), "counts"),
+            r"'a' is e4m3, .* use 8-bit ones and an alignment of 16",
+        ),
         (lambda: in_k_groups(fp8_gemm_nt(NARROW), "ends", 128, apart=True), r"so use counts and a multiple of 16"),
     ],
 )

@@ -1,6 +1,7 @@
 // Schedules of groups of k: each has an output of its own, of the same tiles, and a range of k that is read from memory.
 #pragma once
 #include "gemmgen/groups.cuh"
+#include "gemmgen/swizzle.cuh"
 #include "ptx/control.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
@@ -89,6 +90,20 @@ DEVICE void clear_k(u32 slot, u32 from, u32 to, u32 thread, const Store& store) 
 template <u32 THREADS, class... PLACES>
 DEVICE void clear_k_by_all(u32 slot, u32 from, u32 to, u32 thread) {
   clear_k<THREADS, PLACES...>(slot, from, to, thread, [](u32 to) { ptx::store_shared_words(to, 0, 0, 0, 0); });
+  ptx::fence_proxy_async();
+  ptx::sync_threads(1, THREADS);
+}
+
+// Likewise in PLACES of rows of ROW_BYTES of k, an element a byte.
+template <u32 THREADS, u32 ROW_BYTES, class... PLACES>
+DEVICE void clear_k_of_rows_by_all(u32 slot, u32 from, u32 to, u32 thread) {
+  const auto clear = [&](u32 place, u32 rows) {
+#pragma unroll 1
+    for (u32 row = thread; row < rows; row += THREADS)
+#pragma unroll 1
+      for (u32 byte = from; byte < to; ++byte) ptx::store_shared_byte(place + staged<ROW_BYTES>(row, byte), 0);
+  };
+  (clear(PLACES::address(slot), PLACES::LINES), ...);
   ptx::fence_proxy_async();
   ptx::sync_threads(1, THREADS);
 }

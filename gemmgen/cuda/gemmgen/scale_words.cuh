@@ -32,6 +32,11 @@ struct ScaleWords {
     From::load_own(address(slot), map, row, kb / PER * WORDS, full, group...);
   }
 
+  // From the word'th on.
+  DEVICE static void load_word(u32 slot, const ptx::TensorMap& map, u32 row, u32 word, u32 full) {
+    From::load_own(address(slot), map, row, word, full);
+  }
+
   // Words of COUNT rows STRIDE apart from `row` on, as K block kb of k elements needs them.
   template <u32 STRIDE, u32 COUNT>
   DEVICE static void read(u32 (&to)[WORDS][COUNT], u32 slot, u32 row, u32 kb, u32 k) {
