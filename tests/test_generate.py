@@ -17,7 +17,8 @@ import pytest
 from gemmgen import catalog, ops
 from gemmgen.backends import emit
 from gemmgen.generate import differences, library_files, library_root, tree, write
-from gemmgen.generate.operators import OPERATORS, Operator, kernels_of, op_of
+from gemmgen.generate.operator import Operator
+from gemmgen.generate.operators import OPERATORS, kernels_of, op_of
 from gemmgen.ir import Arch
 
 TOP = Path(__file__).parents[1]
@@ -59,8 +60,8 @@ def test_every_op_is_exported_and_calls_its_namesake(monkeypatch: pytest.MonkeyP
 
     others = ("fp8_gemm_nt_skip_head_mid", "tf32_hc_prenorm_gemm")
     assert sorted(gemmgen_ops.__all__) == sorted((*OPERATORS, "warmup")) and gemmgen_ops.warmup is ops.warmup
-    grouped = [name for name in ops.__all__ if name.startswith("m_grouped_")]
-    assert len(grouped) == 10 and sorted(OPERATORS) == sorted((*ops.OPERATORS, *others, *grouped))
+    grouped = [name for name in ops.__all__ if name.startswith(("m_grouped_", "k_grouped_"))]
+    assert len(grouped) == 13 and sorted(OPERATORS) == sorted((*ops.OPERATORS, *others, *grouped))
     for name in OPERATORS:
         wrapper, target = getattr(gemmgen_ops, name), getattr(ops, name)
         ours, theirs = inspect.signature(wrapper).parameters, inspect.signature(target).parameters

@@ -19,9 +19,10 @@ from gemmgen.catalog.fused import (
     head_split_output,
     mxfp8_output,
 )
-from gemmgen.catalog.grouped import GROUPED_SHAPES, LAYOUT, in_k_groups, in_row_groups, k_grouped_shapes, of_group
+from gemmgen.catalog.grouped import GROUPED_SHAPES, LAYOUT, in_k_groups, in_row_groups, of_group
 from gemmgen.catalog.grouped_sm100 import SHAPES as GROUPED_SHAPES_SM100
 from gemmgen.catalog.grouped_sm120 import grouped_shapes_sm120
+from gemmgen.catalog.k_grouped import k_grouped, k_grouped_shapes
 from gemmgen.catalog.layout import layouts, pack_bytes, pack_ue8m0, to_k_major, to_m_major
 from gemmgen.catalog.prenorm import (
     PRENORM_COLUMNS,
@@ -151,6 +152,7 @@ __all__ = [
     "head_split_output",
     "in_k_groups",
     "in_row_groups",
+    "k_grouped",
     "k_grouped_shapes",
     "launched_early",
     "layouts",

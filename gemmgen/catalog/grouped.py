@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gemmgen.catalog.dense import Shape
-from gemmgen.catalog.shapes import DIRECT_SHAPES
 from gemmgen.ir import DType, KernelSpec, KGroups, Operand, RowGroups
 
 LAYOUT = "layout"
@@ -16,31 +15,6 @@ GROUPED_SHAPES = (
     Shape(256, 128, unroll=1),
 )
 """The tiles of row groups on sm90, for every type and layout."""
-
-
-K_GROUPED_SHAPES = {
-    DType.BF16: (
-        Shape(64, 32, groups=1),
-        Shape(64, 128, groups=1),
-        Shape(128, 128),
-        Shape(128, 256, unroll=1),
-        Shape(128, 256, unroll=1, cluster=(2, 1)),
-        Shape(256, 128, unroll=1, cluster=(1, 2)),
-    ),
-    DType.E4M3: (
-        Shape(64, 32, groups=1),
-        Shape(64, 128, groups=1),
-        Shape(128, 128),
-        Shape(256, 128, unroll=1, overlap=True),
-        Shape(256, 128, unroll=1, cluster=(2, 1)),
-    ),
-}
-"""The tiles of groups of k on sm90, by the type of the factors."""
-
-
-def k_grouped_shapes(factors: DType, direct_store: bool) -> tuple[Shape, ...]:
-    """The tiles of groups of k on sm90; one where TMA cannot store."""
-    return DIRECT_SHAPES if direct_store else K_GROUPED_SHAPES[factors]
 
 
 def in_row_groups(spec: KernelSpec, by: str, alignment: int = 1, zero_padding: bool = False) -> KernelSpec:

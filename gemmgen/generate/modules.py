@@ -11,7 +11,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from gemmgen.generate.operators import ERRORS, OPERATORS, Operator, kernels_of
+from gemmgen.generate.operator import Operator
+from gemmgen.generate.operators import ERRORS, OPERATORS, kernels_of
 from gemmgen.ir import Arch
 
 LINE_LENGTH = 120

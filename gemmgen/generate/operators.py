@@ -5,22 +5,10 @@ Knows the catalog; the signatures themselves are those of ``gemmgen.ops``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gemmgen import catalog
+from gemmgen.generate.k_grouped import k_grouped
+from gemmgen.generate.operator import COMPILED_DIMS, Operator
 from gemmgen.ir import AnySpec, Arch, KernelSpec, LayoutSpec
-
-
-@dataclass(frozen=True)
-class Operator:
-    """One op and a sentence for each of its parameters."""
-
-    name: str
-    summary: str
-    parameters: dict[str, str]
-    kernels: str = ""
-    """The op whose kernels serve it, where it has none under its own name."""
-    extents: str = "M, N and K may be any size: M or N of 0 launches nothing, K of 0 gives c or zeros."
 
 
 def kernels_of(op: str, arch: Arch) -> tuple[KernelSpec, ...]:
@@ -48,7 +36,7 @@ ERRORS = {
 _OUTPUT = {
     "d": "bf16 or fp32 [M, N] to write to, rows contiguous, any pitch; allocated when left out, returned either way.",
     "c": "of d's shape and type, added in fp32 before the result is rounded; may be d itself.",
-    "compiled_dims": "accepted for compatibility and checked; extents are run-time values.",
+    "compiled_dims": COMPILED_DIMS,
     "out_dtype": "type of a d that is allocated: c's when there is a c, else bf16.",
 }
 
@@ -239,50 +227,6 @@ _QUANTISED = (
 )
 
 
-_K_SHARED = {
-    "d": "bf16 or fp32 [G, M, N] to write to, rows contiguous; returned. A group without any of K has c, or zeros.",
-    "ks_cpu": "K of each group on the host, checked against the shapes; None or [] where nobody knows them.",
-    "grouped_layout": "int32 [G] on the device: K of each group, or with use_psum_layout where each ends.",
-    "c": "of d's shape and type, added in fp32 before the result is rounded; may be d itself.",
-    "compiled_dims": _OUTPUT["compiled_dims"],
-    "use_psum_layout": "grouped_layout has the end of each group's K; groups start at the next multiple of "
-    "get_mk_alignment_for_contiguous_layout(), and what lies between them may be anything.",
-}
-
-
-def k_grouped() -> tuple[Operator, ...]:
-    """Weight gradients: products of every group's own range of K."""
-    extents = "M, N, G and every group's K may be any size, 0 too."
-    whole = (
-        "a pair of e4m3 data, for every group [{}, K] with K contiguous, one behind the other in one dimension, and "
-    )
-    return (
-        Operator(
-            name="k_grouped_bf16_gemm_tn_contiguous",
-            summary="d[g] = a_g^T @ b_g (+ c[g]) for every group's rows of bf16 a [K, M] and b [K, N], summed in fp32.",
-            parameters={
-                "a": "bf16 [K of all groups, M], M contiguous, rows a multiple of 16 bytes apart.",
-                "b": "bf16 [K of all groups, N], likewise.",
-                **_K_SHARED,
-            },
-            extents=extents,
-        ),
-        Operator(
-            name="k_grouped_fp8_gemm_nt_contiguous",
-            summary="d[g] = (a_g * sfa_g) @ (b_g * sfb_g)^T (+ c[g]) for e4m3 factors that are matrices of each group.",
-            parameters={
-                "a": f"{whole.format('M')}fp32 scales [K/128 of all groups, M].",
-                "b": f"{whole.format('N')}fp32 scales [K/128 of all groups, N].",
-                **_K_SHARED,
-                "ks_cpu": f"{_K_SHARED['ks_cpu'].removesuffix('.')}; multiples of 128.",
-                "recipe": "(1, 1, 128): a scale for 128 of K of each row.",
-                "use_psum_layout": "False: groups lie right behind one another.",
-            },
-            extents=extents,
-        ),
-    )
-
-
 def _grouped(product: str, layout: str) -> Operator:
     """A product of row groups whose rows are one matrix."""
     b = "[G, N, K]" if layout == "nt" else "[G, K, N]"
@@ -392,6 +336,7 @@ def _all() -> tuple[Operator, ...]:
         *(_grouped(product, layout) for product in ("fp8", "fp8_fp4", "bf16") for layout in ("nt", "nn")),
         *map(_masked, ("fp8", "fp8_fp4", "bf16")),
         _grouped_quantised(),
+        *k_grouped(),
     )
 
 

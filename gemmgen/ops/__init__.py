@@ -43,6 +43,7 @@ from gemmgen.ops.api_heads import fp8_gemm_nt_skip_head_mid
 from gemmgen.ops.api_k_grouped import (
     k_grouped_bf16_gemm_tn_contiguous,
     k_grouped_fp8_gemm_nt_contiguous,
+    k_grouped_fp8_gemm_tn_contiguous,
 )
 from gemmgen.ops.fused_op import FUSED_OPERATORS, FusedOp, fuse
 from gemmgen.ops.grouped_op import GroupedOp
@@ -71,6 +72,7 @@ from gemmgen.ops.quantise import (
     transpose_packed_fp4,
 )
 from gemmgen.ops.scale_layouts import (
+    get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor,
     get_mn_major_tma_aligned_packed_ue8m0_tensor,
     get_mn_major_tma_aligned_tensor,
     transform_sf_into_required_layout,
@@ -116,6 +118,7 @@ __all__ = [
     "fp8_m_grouped_gemm_nt_masked",
     "from_blocked_128x4",
     "fuse",
+    "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",
     "get_m_alignment_for_contiguous_layout",
     "get_mk_alignment_for_contiguous_layout",
     "get_mn_major_tma_aligned_packed_ue8m0_tensor",
@@ -124,6 +127,7 @@ __all__ = [
     "get_tma_aligned_size",
     "k_grouped_bf16_gemm_tn_contiguous",
     "k_grouped_fp8_gemm_nt_contiguous",
+    "k_grouped_fp8_gemm_tn_contiguous",
     "m_grouped_bf16_gemm_nn_contiguous",
     "m_grouped_bf16_gemm_nt_contiguous",
     "m_grouped_bf16_gemm_nt_masked",

@@ -11,10 +11,13 @@ import torch
 
 from gemmgen.ops import k_grouped, library
 from gemmgen.ops.call_arguments import Pair, Recipe, check_compiled_dims, check_tensors, pair
-from gemmgen.ops.k_grouped import KSplit
+from gemmgen.ops.k_grouped_scaled import STEP
+from gemmgen.ops.k_selection import TN, KSplit
 from gemmgen.ops.mk_alignment import get_mk_alignment_for_contiguous_layout
+from gemmgen.ops.scaled_call import check_types
 
 SM90_RECIPE = (1, 1, 128)
+RECIPES = ((1, 1, 32), (1, 1, 128))
 
 
 def k_grouped_bf16_gemm_tn_contiguous(
@@ -83,10 +86,49 @@ def k_grouped_fp8_gemm_nt_contiguous(
         )
     if use_psum_layout:
         raise ValueError("use_psum_layout: is True; factors lie group by group without gaps, so pass k of each group")
-    check_ks(ks_cpu, d, sfa.shape[0] * k_grouped.BLOCK, k_grouped.APART)
+    check_ks(ks_cpu, d, sfa.shape[0] * k_grouped.BLOCK, k_grouped.APART, k_grouped.BLOCK)
     direct = library.is_direct(_present(a_data, sfa, b_data, sfb, grouped_layout, c, d))
     run = library.k_grouped_fp8_apart if direct else library.k_grouped_fp8_apart_gemm
     run(a_data, sfa, b_data, sfb, grouped_layout, c, d)
+    return d
+
+
+def k_grouped_fp8_gemm_tn_contiguous(
+    a: Pair,
+    b: Pair,
+    d: torch.Tensor,
+    ks_cpu: Sequence[int] | None,
+    grouped_layout: torch.Tensor,
+    c: torch.Tensor | None = None,
+    recipe: Recipe = SM90_RECIPE,
+    compiled_dims: str = "mn",
+    use_psum_layout: bool = False,
+) -> torch.Tensor:
+    """``d[g] = (a_g * sfa_g)^T . (b_g * sfb_g) (+ c[g])`` for every group's own rows of e4m3 factors; sm100 and sm120.
+
+    a: pair of data [k, m] and power-of-two scales, for every group one for 32 or 128 of its k, rounded up: fp32 or
+        ``float8_e8m0fnu`` [scales, m], or int32 words of four [words, m], of which every group begins a new one.
+    b: likewise [k, n].
+    d: bf16 or fp32 [groups, m, n] to write to; returned. A group without rows has c, or zeros.
+    ks_cpu: rows of each group, multiples of 32, on the host, checked against the shapes; None or [] where nobody knows.
+    grouped_layout: int32 [groups] on the device: rows of each group, one right behind the other.
+    c: added, of d's type and shape; may be d itself.
+    recipe: (1, 1, 128) or (1, 1, 32), the last number being the rows that share a scale.
+    compiled_dims: accepted for compatibility; extents are run-time values.
+    use_psum_layout: grouped_layout has the row behind each group's last; groups start at the next multiple of
+        ``get_mk_alignment_for_contiguous_layout()``, and rows between them may hold anything.
+    """
+    (a_data, sfa), (b_data, sfb) = pair("a", a), pair("b", b)
+    check_compiled_dims(compiled_dims)
+    check_tensors(a=a_data, sfa=sfa, b=b_data, sfb=sfb, c=c, d=d, grouped_layout=grouped_layout)
+    if tuple(recipe) not in RECIPES:
+        raise ValueError(f"recipe: is {tuple(recipe)}; must be {' or '.join(map(str, RECIPES))}")
+    check_types(TN, a_data, b_data, (torch.float8_e4m3fn,))
+    split = split_of(use_psum_layout)
+    check_ks(ks_cpu, d, a_data.shape[0], split, STEP)
+    direct = library.is_direct(_present(a_data, sfa, b_data, sfb, grouped_layout, c, d))
+    run = library.k_grouped_scaled_gemm_run if direct else library.k_grouped_scaled_gemm
+    run(a_data, sfa, b_data, sfb, grouped_layout, c, list(ks_cpu or ()), recipe[2], split.by, split.alignment, d)
     return d
 
 
@@ -99,7 +141,7 @@ def split_of(use_psum_layout: bool) -> KSplit:
     return KSplit("ends", get_mk_alignment_for_contiguous_layout()) if use_psum_layout else KSplit("counts")
 
 
-def check_ks(ks: Sequence[int] | None, d: torch.Tensor, k: int, split: KSplit) -> None:
+def check_ks(ks: Sequence[int] | None, d: torch.Tensor, k: int, split: KSplit, unit: int = 1) -> None:
     """Refuse sizes on the host that are no k of d's groups; what lies on the device is not looked at."""
     if d is None:
         raise TypeError("d: is a NoneType; must be a torch.Tensor to write to, such as torch.empty(groups, m, n)")
@@ -111,10 +153,10 @@ def check_ks(ks: Sequence[int] | None, d: torch.Tensor, k: int, split: KSplit) -
         raise ValueError(
             f"ks_cpu: has {len(ks)} sizes, but d has {d.shape[0]} groups; pass one for each group, or None"
         )
-    end, unit = 0, k_grouped.BLOCK if split.apart else 1
+    end = 0
     for group, count in enumerate(ks):
         if count < 0 or count % unit:
-            rule = f"a multiple of {unit}" if split.apart else "0 or more"
+            rule = f"a multiple of {unit}" if unit > 1 else "0 or more"
             raise ValueError(f"ks_cpu: group {group} has {count} of k; must be {rule}, so pad it with zeros")
         end = -(-end // split.alignment) * split.alignment + count
     if end > k or (split.by == "counts" and end < k):

@@ -6,38 +6,27 @@ Knows the catalog, tile rules and memory rules; conventions of arguments are in 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache, partial
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any
 
 import torch
 
 from gemmgen import catalog
-from gemmgen.ir import Arch, DType, KernelSpec, Operand
-from gemmgen.ops import choice
+from gemmgen.ir import DType, Operand
 from gemmgen.ops.dispatch import Choice, Dispatcher
-from gemmgen.ops.family import Family, Selection
 from gemmgen.ops.groups import grouped_tail
+from gemmgen.ops.k_selection import KSplit, bf16_spec, fp8_apart_spec
 from gemmgen.ops.launch import Slots
 from gemmgen.ops.memory import pointer_fault, tma_fault
 from gemmgen.ops.problem import Tensors, require
 from gemmgen.ops.tail import Tail, plain
-from gemmgen.runtime.errors import UnsupportedArchitecture
 from gemmgen.runtime.kernel_text import Target
 
 BLOCK = 128
 """Elements of k that a group whose factors are apart has multiples of: a scale's."""
-
-
-class KSplit(NamedTuple):
-    """How k is shared out among groups: fields of ``gemmgen.KGroups``."""
-
-    by: str
-    alignment: int = 1
-    apart: bool = False
-
-
 APART = KSplit("counts", BLOCK, True)
-_LAYOUT = Operand(name=catalog.LAYOUT, dtype=DType.I32, box=("g",))
+LAYOUT = Operand(name=catalog.LAYOUT, dtype=DType.I32, box=("g",))
+"""Where each group's k lies."""
 _BF16 = tuple(
     Operand(name=name, dtype=DType.BF16, box=(axis, "k"), major=axis) for name, axis in (("a", "m"), ("b", "n"))
 )
@@ -112,7 +101,7 @@ def _bf16_dispatcher(dtype: torch.dtype, residual: bool, split: KSplit) -> Dispa
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
         return Choice(bf16_spec(target, sizes, split, **tail.spec_choices(tensors)))
 
-    return _dispatcher((*_BF16, _LAYOUT), tail, choose)
+    return _dispatcher((*_BF16, LAYOUT), tail, choose)
 
 
 @cache
@@ -123,62 +112,11 @@ def _fp8_apart_dispatcher(dtype: torch.dtype, residual: bool) -> Dispatcher:
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
         wide = all(tma_fault(each.replace(major=each.box[0]), tensors[each.name]) is None for each in _SCALES)
         copied = () if wide else (each.name for each in _SCALES if pointer_fault(each, tensors[each.name]))
-        spec = fp8_apart_spec(target, sizes, "m" if wide else "k", **tail.spec_choices(tensors))
+        spec = fp8_apart_spec(target, sizes, APART, "m" if wide else "k", **tail.spec_choices(tensors))
         return Choice(spec, frozenset(copied))
 
-    return _dispatcher((*operands, _LAYOUT), tail, choose)
+    return _dispatcher((*operands, LAYOUT), tail, choose)
 
 
 def _dispatcher(factors: tuple[Operand, ...], tail: Tail, choose: Any) -> Dispatcher:
     return Dispatcher((*factors, *tail.operands), tail.outputs, tail.scalars, choose)
-
-
-# ------------------------------------------------------------------------------------------------- kernels
-
-
-def bf16_spec(
-    target: Target, sizes: Mapping[str, int], split: KSplit, d: DType, residual: bool, direct_store: bool
-) -> KernelSpec:
-    """The kernel for a [k, m] and b [k, n] in bf16."""
-    if target.family != Arch.SM90:
-        raise UnsupportedArchitecture(f"k_grouped_bf16_gemm_tn_contiguous: there is no kernel for {target.family}")
-    family = Family(
-        catalog.k_grouped_shapes(DType.BF16, direct_store),
-        lambda shape: choice.cost(*_of_one(shape, sizes, 2, target), promoted=False, groups=sizes["g"]),
-        lambda shape: catalog.bf16_gemm("tn", shape, d, residual, direct_store),
-        last=_grouped(split),
-    )
-    return Selection.of(family.candidates(None)).picked.spec
-
-
-def fp8_apart_spec(
-    target: Target, sizes: Mapping[str, int], sf_major: str, d: DType, residual: bool, direct_store: bool
-) -> KernelSpec:
-    """The kernel for e4m3 factors that lie group by group."""
-    if target.family != Arch.SM90:
-        raise UnsupportedArchitecture(
-            f"k_grouped_fp8_gemm_nt_contiguous: there is no kernel for {target.family}; its factors may lie "
-            "along m and n, so pass them as [k, m] and [k, n] to k_grouped_fp8_gemm_tn_contiguous"
-        )
-    family = Family(
-        catalog.k_grouped_shapes(DType.E4M3, direct_store),
-        lambda shape: choice.cost(*_of_one(shape, sizes, 1, target), promoted=True, groups=sizes["g"]),
-        lambda shape: catalog.fp8_gemm_nt(shape, d, residual, sf_major, 1, direct_store),
-        last=_grouped(APART),
-    )
-    return Selection.of(family.candidates(None)).picked.spec
-
-
-def _of_one(shape: Any, sizes: Mapping[str, int], element_bytes: int, target: Target) -> tuple[Any, int, int, int, int]:
-    """What tile rules judge: the product of a group with its share of k."""
-    k = -(-sizes["k"] // max(1, sizes["g"]))
-    return shape, sizes["m"], sizes["n"], k * element_bytes, target.sms
-
-
-@cache
-def _grouped(split: KSplit) -> Any:
-    return cache(partial(_in_groups, split))
-
-
-def _in_groups(split: KSplit, spec: KernelSpec) -> KernelSpec:
-    return catalog.in_k_groups(spec, *split)

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gemmgen.ops import dense, dense_block_scaled, k_grouped, prenorm
+from gemmgen.ops import dense, dense_block_scaled, k_grouped, k_grouped_scaled, prenorm
+from gemmgen.ops.k_selection import KSplit
 from gemmgen.runtime.preparation import current_preparation
 
 NAMESPACE = "gemmgen"
@@ -178,7 +179,7 @@ def _prenorm_fake(a: Tensor, b: Tensor, d: Tensor, sqr_sum: Tensor, num_splits: 
 
 def k_grouped_bf16(a: Tensor, b: Tensor, layout: Tensor, c: Tensor | None, by: str, alignment: int, d: Tensor) -> None:
     """What ``k_grouped_bf16_gemm_tn_contiguous`` does on real tensors."""
-    dispatcher, slots = k_grouped.bf16_call(a, b, layout, c, k_grouped.KSplit(by, alignment), d)
+    dispatcher, slots = k_grouped.bf16_call(a, b, layout, c, KSplit(by, alignment), d)
     dispatcher(slots)
     written(d)
 
@@ -186,7 +187,7 @@ def k_grouped_bf16(a: Tensor, b: Tensor, layout: Tensor, c: Tensor | None, by: s
 def _k_grouped_bf16_fake(
     a: Tensor, b: Tensor, layout: Tensor, c: Tensor | None, by: str, alignment: int, d: Tensor
 ) -> None:
-    dispatcher, slots = k_grouped.bf16_call(a, b, layout, c, k_grouped.KSplit(by, alignment), d)
+    dispatcher, slots = k_grouped.bf16_call(a, b, layout, c, KSplit(by, alignment), d)
     dispatcher.check(slots)
 
 
@@ -204,6 +205,40 @@ def _k_grouped_fp8_apart_fake(
 ) -> None:
     dispatcher, slots = k_grouped.fp8_apart_call(a, sfa, b, sfb, layout, c, d)
     dispatcher.check(slots)
+
+
+def k_grouped_scaled_gemm_run(
+    a: Tensor,
+    sfa: Tensor,
+    b: Tensor,
+    sfb: Tensor,
+    layout: Tensor,
+    c: Tensor | None,
+    ks: Sequence[int],
+    gran: int,
+    by: str,
+    alignment: int,
+    d: Tensor,
+) -> None:
+    """What ``k_grouped_fp8_gemm_tn_contiguous`` does on real tensors."""
+    k_grouped_scaled.Call(a, sfa, b, sfb, layout, c, d, ks, gran, KSplit(by, alignment)).run()
+    written(d)
+
+
+def _k_grouped_scaled_fake(
+    a: Tensor,
+    sfa: Tensor,
+    b: Tensor,
+    sfb: Tensor,
+    layout: Tensor,
+    c: Tensor | None,
+    ks: Sequence[int],
+    gran: int,
+    by: str,
+    alignment: int,
+    d: Tensor,
+) -> None:
+    k_grouped_scaled.Call(a, sfa, b, sfb, layout, c, d, ks, gran, KSplit(by, alignment)).check()
 
 
 _FP8_INPUTS = "Tensor a, Tensor sfa, Tensor b, Tensor sfb, Tensor? c"
@@ -238,6 +273,13 @@ k_grouped_fp8_apart_gemm = define(
     k_grouped_fp8_apart,
     _k_grouped_fp8_apart_fake,
 )
+k_grouped_scaled_gemm = define(
+    "k_grouped_scaled_gemm",
+    f"(Tensor a, Tensor sfa, Tensor b, Tensor sfb, {_K_GROUPED_TAIL}, int[] ks, int gran, str by, int alignment, "
+    "Tensor(d!) d) -> ()",
+    k_grouped_scaled_gemm_run,
+    _k_grouped_scaled_fake,
+)
 
 
 __all__ = [
@@ -249,5 +291,6 @@ __all__ = [
     "fp8_gemm_nt_out",
     "k_grouped_bf16_gemm",
     "k_grouped_fp8_apart_gemm",
+    "k_grouped_scaled_gemm",
     "tf32_hc_prenorm_gemm",
 ]

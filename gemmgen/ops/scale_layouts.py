@@ -35,6 +35,21 @@ def get_mn_major_tma_aligned_packed_ue8m0_tensor(
     return _packed(sf, psum_layout, mk_alignment=mk_alignment)
 
 
+@wraps(quantise.get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor)
+def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
+    sf: Tensor,
+    grouped_layout: Tensor,
+    ks_cpu: Sequence[int] | None,
+    gran_k: int = 128,
+    k_alignment: int = 128,
+    use_psum_layout: bool = False,
+) -> Tensor:
+    arguments = (sf, grouped_layout, None if ks_cpu is None else list(ks_cpu), gran_k, k_alignment, use_psum_layout)
+    if library.is_plain((sf, grouped_layout)):
+        return quantise.get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(*arguments)
+    return _k_grouped(*arguments)
+
+
 @wraps(quantise.transform_sf_into_required_layout)
 def transform_sf_into_required_layout(
     sf: Tensor,
@@ -99,8 +114,14 @@ _transformed = _define(
     "bool disable_ue8m0_cast=False, Tensor? psum_layout=None, *, str? arch=None, SymInt mk_alignment=128",
     _transformed_kernel,
 )
+_k_grouped = _define(
+    "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",
+    ", Tensor grouped_layout, SymInt[]? ks_cpu, SymInt gran_k=128, SymInt k_alignment=128, bool use_psum_layout=False",
+    quantise.get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor,
+)
 
 __all__ = [
+    "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",
     "get_mn_major_tma_aligned_packed_ue8m0_tensor",
     "get_mn_major_tma_aligned_tensor",
     "transform_sf_into_required_layout",

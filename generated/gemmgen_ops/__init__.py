@@ -21,6 +21,9 @@ from gemmgen_ops.fp8_gemm_nt_mxfp8out import fp8_gemm_nt_mxfp8out
 from gemmgen_ops.fp8_gemm_nt_skip_head_mid import fp8_gemm_nt_skip_head_mid
 from gemmgen_ops.fp8_gemm_tn import fp8_gemm_tn
 from gemmgen_ops.fp8_gemm_tt import fp8_gemm_tt
+from gemmgen_ops.k_grouped_bf16_gemm_tn_contiguous import k_grouped_bf16_gemm_tn_contiguous
+from gemmgen_ops.k_grouped_fp8_gemm_nt_contiguous import k_grouped_fp8_gemm_nt_contiguous
+from gemmgen_ops.k_grouped_fp8_gemm_tn_contiguous import k_grouped_fp8_gemm_tn_contiguous
 from gemmgen_ops.m_grouped_bf16_gemm_nn_contiguous import m_grouped_bf16_gemm_nn_contiguous
 from gemmgen_ops.m_grouped_bf16_gemm_nt_contiguous import m_grouped_bf16_gemm_nt_contiguous
 from gemmgen_ops.m_grouped_bf16_gemm_nt_masked import m_grouped_bf16_gemm_nt_masked
@@ -53,6 +56,9 @@ __all__ = [
     "fp8_gemm_nt_skip_head_mid",
     "fp8_gemm_tn",
     "fp8_gemm_tt",
+    "k_grouped_bf16_gemm_tn_contiguous",
+    "k_grouped_fp8_gemm_nt_contiguous",
+    "k_grouped_fp8_gemm_tn_contiguous",
     "m_grouped_bf16_gemm_nn_contiguous",
     "m_grouped_bf16_gemm_nt_contiguous",
     "m_grouped_bf16_gemm_nt_masked",

@@ -11,7 +11,9 @@ from opchecks import opcheck
 
 import gemmgen
 from gemmgen import ops
-from gemmgen.generate.operators import Operator, k_grouped
+from gemmgen.generate.k_grouped import k_grouped
+from gemmgen.generate.operator import Operator
+from gemmgen.runtime.errors import UnsupportedArchitecture
 
 Layouts = tuple[torch.Tensor, list[slice]]
 
@@ -49,14 +51,24 @@ def close(d: torch.Tensor, wanted: torch.Tensor) -> None:
     torch.testing.assert_close(d.double(), wanted, rtol=tolerance, atol=tolerance * float(wanted.abs().max() + 1e-9))
 
 
-@pytest.mark.parametrize("ks", [[0, 128, 0, 256], [48, 0, 0], [0, 0], [200]], ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_weight_gradients_in_place(ks: list[int], dtype: torch.dtype) -> None:
+IN_PLACE = [
+    ("sm90", torch.float32, [0, 128, 0, 256]),
+    ("sm90", torch.bfloat16, [48, 0, 0]),
+    ("sm90", torch.float32, [0, 0]),
+    ("sm100", torch.float32, [0, 96, 20, 0]),
+    ("sm100", torch.bfloat16, [200]),
+    ("sm120", torch.float32, [0, 96, 20, 0]),
+    ("sm120", torch.bfloat16, [0]),
+]
+
+
+@pytest.mark.parametrize(("arch", "dtype", "ks"), IN_PLACE, ids=str)
+def test_weight_gradients_in_place(arch: str, dtype: torch.dtype, ks: list[int]) -> None:
     layout, spans = counted(ks)
     a, b = gapped(spans, sum(ks), 72), gapped(spans, sum(ks), 40)
     c = torch.randn(len(ks), 72, 40).to(dtype)
     d = c.clone()
-    with gemmgen.simulate("sm90"):
+    with gemmgen.simulate(arch):
         assert ops.k_grouped_bf16_gemm_tn_contiguous(a, b, d, ks, layout, d) is d
     close(d, products(a, b, spans) + c.double())
 
@@ -125,6 +137,60 @@ def test_fp8_factors_that_lie_group_by_group(m: int, n: int, residual: bool) -> 
     close(d, torch.stack(wanted) + (c.double() if residual else 0))
 
 
+def scaled(
+    spans: list[slice], ks: Sequence[int], columns: int, gran: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """e4m3 data with NaN between groups, fp32 scales of every group one behind the other, and what both mean."""
+    rows = max([0, *(span.stop for span in spans)])
+    data = torch.full((rows, columns), 0x7F, dtype=torch.uint8).view(torch.float8_e4m3fn)
+    meant, scales = torch.zeros(rows, columns, dtype=torch.float64), []
+    for span in spans:
+        k = span.stop - span.start
+        sf = 2.0 ** torch.randint(-3, 4, (-(-k // gran), columns))
+        data[span] = torch.randn(k, columns).to(torch.float8_e4m3fn)
+        meant[span] = data[span].double() * sf.double().repeat_interleave(gran, 0)[:k]
+        scales.append(sf)
+    return data, torch.cat(scales), meant
+
+
+@pytest.mark.parametrize("arch", ["sm100", "sm120"])
+@pytest.mark.parametrize(("gran", "form", "psum"), [(128, "fp32", False), (32, "words", False), (128, "words", True)])
+def test_fp8_factors_along_m_and_n(arch: str, gran: int, form: str, psum: bool) -> None:
+    ks, m, n = [32, 0, 160, 544 if form == "fp32" else 96], 80, 48
+    layout, spans = ended(ks, 128) if psum else counted(ks)
+    (a, sfa, meant_a), (b, sfb, meant_b) = scaled(spans, ks, m, gran), scaled(spans, ks, n, gran)
+    c = torch.randn(len(ks), m, n)
+    d = c.clone()
+    if form == "words":
+        pack = ops.get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor
+        sfa, sfb = (pack(sf, layout, ks, gran, 128, psum) for sf in (sfa, sfb))
+    with gemmgen.simulate(arch):
+        ops.k_grouped_fp8_gemm_tn_contiguous(
+            (a, sfa), (b, sfb), d, None if psum else ks, layout, d, (1, 1, gran), use_psum_layout=psum
+        )
+    close(d, products(meant_a, meant_b, spans) + c.double())
+
+
+@pytest.mark.parametrize("gran", [32, 128])
+@pytest.mark.parametrize("known", [True, False])
+def test_words_of_every_group_begin_anew(gran: int, known: bool) -> None:
+    ks, mn = [96, 0, 640, 32], 6
+    layout, _ = ended(ks, 160)
+    codes = torch.randint(1, 254, (sum(-(-k // gran) for k in ks), mn))
+    sf = 2.0 ** (codes.float() - 127)
+    words = ops.get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(sf, layout, ks if known else [], gran, 160, True)
+    wanted, first = [], 0
+    for k in ks:
+        count = -(-k // gran)
+        padded = torch.zeros(-(-count // 4) * 4, mn, dtype=torch.int64)
+        padded[:count] = codes[first : first + count]
+        wanted.append(sum(padded[byte::4] << 8 * byte for byte in range(4)))
+        first += count
+    whole = torch.cat(wanted).int()
+    assert words.stride() == (8, 1) and torch.equal(words[: len(whole)], whole) and not words[len(whole) :].any()
+    assert len(words) == len(whole) if known else len(words) >= len(whole)
+
+
 def refused(says: str, error: type[Exception] = ValueError, **changes: object) -> None:
     arguments: dict[str, object] = {
         "a": torch.zeros(64, 64).bfloat16(),
@@ -169,6 +235,26 @@ def test_fp8_refusals_are_sentences() -> None:
             arguments = {"a": a, "b": a, "d": d, "ks_cpu": [128], "grouped_layout": layout, **changes}
             with pytest.raises(ValueError, match=says):
                 ops.k_grouped_fp8_gemm_nt_contiguous(**arguments)  # type: ignore[arg-type]
+
+
+def test_fp8_along_m_and_n_refuses_in_sentences() -> None:
+    a, b = torch.zeros(64, 64, dtype=torch.float8_e4m3fn), torch.zeros(64, 32, dtype=torch.float8_e4m3fn)
+    arguments = {"a": (a, torch.ones(2, 64)), "b": (b, torch.ones(2, 32)), "d": torch.zeros(1, 64, 32), "ks_cpu": [64]}
+    arguments |= {"grouped_layout": torch.tensor([64]).int(), "recipe": (1, 1, 32)}
+    for arch, says, error, changes in (
+        ("sm100", r"recipe: is \(1, 128, 128\); must be", ValueError, {"recipe": (1, 128, 128)}),
+        ("sm100", r"sfa: shape is \(1, 64\); must have 2 rows, one for 32", ValueError, {"a": (a, torch.ones(1, 64))}),
+        (
+            "sm100",
+            r"sfb: scale \(0, 0\) is 3.0, one of 64 that are no power",
+            ValueError,
+            {"b": (b, torch.full((2, 32), 3.0))},
+        ),
+        ("sm100", r"ks_cpu: group 0 has 60 of k; must be a multiple of 32", ValueError, {"ks_cpu": [60]}),
+        ("sm90", r"there is no kernel for sm90, whose 8-bit factors lie along k", UnsupportedArchitecture, {}),
+    ):
+        with gemmgen.simulate(arch), pytest.raises(error, match=says):
+            ops.k_grouped_fp8_gemm_tn_contiguous(**{**arguments, **changes})  # type: ignore[arg-type]
 
 
 def test_registered_operators_keep_their_word() -> None:

@@ -11,48 +11,52 @@ namespace gemmgen {
 // A group has as much of k as is counted, from where the one before it ended, rounded up to a multiple of ALIGNMENT.
 template <u32 ALIGNMENT>
 struct KCounts {
-  const i32* counts;
-  u32 k;
-  DEVICE Span next(u32 group, Span before) const {
-    const u32 up = ceil_div(before.end, ALIGNMENT) * ALIGNMENT, begin = up < k ? up : k;
-    return {begin, begin + at_most(counts[group], k - begin)};
+  DEVICE static Span span(i32 found, Span before, u32 k) {
+    const u32 begin = GroupEnds<ALIGNMENT>::begin(before.end, k);
+    return {begin, begin + at_most(found, k - begin)};
   }
 };
 
 // Likewise of groups that have whole blocks of BLOCK each, one directly behind the other; what is counted beyond is dropped.
 template <u32 BLOCK>
 struct KBlocks {
-  const i32* counts;
-  u32 k;
-  DEVICE Span next(u32 group, Span before) const {
-    return {before.end, before.end + at_most(counts[group], k - before.end) / BLOCK * BLOCK};
+  DEVICE static Span span(i32 found, Span before, u32 k) {
+    return {before.end, before.end + at_most(found, k - before.end) / BLOCK * BLOCK};
   }
 };
 
 // Tiles of all groups' outputs, one group behind the other, a grid's stride apart. R is the raster of an output. A group
 // without any of k has tiles like the others: what is stored there is what the epilogue makes of 0. Every group's scales begin
-// with a new word, of WORD elements of k.
+// with a new word, of WORD elements of k. What is known of the next group is read with the present one, so that nobody waits
+// for it.
 template <class Layout, class R, u32 WORD = 1>
 class KGroups {
-  Layout layout_;
-  u32 rows_, groups_;
+  const i32* layout_;
+  u32 rows_, k_, groups_;
   u32 group_ = 0, index_;  // index_ counts the group's units
+  i32 ahead_ = 0;          // what the layout says of the next group
   Span span_ = {0, 0};
   u32 words_ = 0;
   R raster_;
 
+  DEVICE void open() {
+    span_ = Layout::span(ahead_, span_, k_);
+    if (group_ + 1 < groups_) ahead_ = layout_[group_ + 1];
+  }
   DEVICE void place() {
     for (; valid() && index_ >= raster_.units(); index_ -= raster_.units()) {
       words_ += ceil_div(span_.count(), WORD);
-      if (++group_ < groups_) span_ = layout_.next(group_, span_);
+      if (++group_ < groups_) open();
     }
     if (valid()) raster_.place(index_);
   }
 
  public:
   DEVICE KGroups(u32 m, u32 n, u32 k, u32 groups, const i32* layout)
-      : layout_{layout, k}, rows_(m), groups_(groups), index_(ptx::cta_index() / R::CLUSTER), raster_(m, n) {
-    if (valid()) span_ = layout_.next(0, span_);
+      : layout_(layout), rows_(m), k_(k), groups_(groups), index_(ptx::cta_index() / R::CLUSTER), raster_(m, n) {
+    if (!valid()) return;
+    ahead_ = layout_[0];
+    open();
     place();
   }
   DEVICE bool valid() const { return group_ < groups_; }

@@ -40,6 +40,7 @@ from gemmgen.ops.quantise.cast_back import (
     requantise_to_ue8m0,
 )
 from gemmgen.ops.quantise.formats import decode_ue8m0, pack_fp4, transpose_packed_fp4, unpack_fp4
+from gemmgen.ops.quantise.k_grouped import get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor
 from gemmgen.ops.quantise.layout import (
     from_blocked_128x4,
     get_mn_major_tma_aligned_packed_ue8m0_tensor,
@@ -70,6 +71,7 @@ __all__ = [
     "check_ue8m0",
     "decode_ue8m0",
     "from_blocked_128x4",
+    "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",
     "get_mn_major_tma_aligned_packed_ue8m0_tensor",
     "get_mn_major_tma_aligned_tensor",
     "get_tma_aligned_size",

@@ -1,0 +1,74 @@
+"""Which tiles products of groups of k have, and the kernels of theirs that are written out: weight gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gemmgen.catalog import dense_sm100, dense_sm120
+from gemmgen.catalog.dense import Shape, bf16_gemm, fp8_gemm_nt
+from gemmgen.catalog.dense_sm100 import Factor
+from gemmgen.catalog.dense_sm120 import WarpShape
+from gemmgen.catalog.grouped import in_k_groups
+from gemmgen.catalog.shapes import DIRECT_SHAPES
+from gemmgen.catalog.shipped_sm100 import Product, bf16_shapes_sm100, scaled_gemm_sm100, scaled_shapes_sm100
+from gemmgen.catalog.shipped_sm120 import bf16_shapes_sm120, scaled_gemm_sm120, scaled_shapes_sm120
+from gemmgen.ir import DType, KernelSpec
+
+K_GROUPED_SHAPES = {
+    DType.BF16: (
+        Shape(64, 32, groups=1),
+        Shape(64, 128, groups=1),
+        Shape(128, 128),
+        Shape(128, 256, unroll=1),
+        Shape(128, 256, unroll=1, cluster=(2, 1)),
+        Shape(256, 128, unroll=1, cluster=(1, 2)),
+    ),
+    DType.E4M3: (
+        Shape(64, 32, groups=1),
+        Shape(64, 128, groups=1),
+        Shape(128, 128),
+        Shape(256, 128, unroll=1, overlap=True),
+        Shape(256, 128, unroll=1, cluster=(2, 1)),
+    ),
+}
+"""The tiles of groups of k on sm90, by the type of the factors."""
+
+
+def k_grouped_shapes(factors: DType, direct_store: bool) -> tuple[Shape, ...]:
+    """The tiles of groups of k on sm90; one where TMA cannot store."""
+    return DIRECT_SHAPES if direct_store else K_GROUPED_SHAPES[factors]
+
+
+SCALED = tuple(Product(Factor(DType.E4M3, block), Factor(DType.E4M3, block)) for block in (128, 32))
+"""Factors whose scales tensor cores apply."""
+WRITTEN = (DType.F32, True, False)
+"""Output, whether C is added, and whether lanes store it: what weight gradients are."""
+
+
+def k_grouped() -> Iterator[KernelSpec]:
+    """The specs written out: every tile that fp32 gradients which are added up may take, by counts.
+
+    Ends, bf16 outputs, no C and outputs that TMA cannot store differ in a few lines: of those there are two kernels.
+    """
+    for shape in K_GROUPED_SHAPES[DType.BF16]:
+        yield in_k_groups(bf16_gemm("tn", shape, *WRITTEN), "counts")
+    for shape in K_GROUPED_SHAPES[DType.E4M3]:
+        spec = fp8_gemm_nt(shape, DType.F32, residual=True, sfb_columns=1)
+        yield in_k_groups(spec, "counts", spec.tile.k, apart=True)
+    for d, direct in ((DType.BF16, False), (DType.F32, True)):
+        yield in_k_groups(bf16_gemm("tn", DIRECT_SHAPES[0], d, direct_store=direct), "ends", 128)
+    for pair in bf16_shapes_sm100("tn", *WRITTEN):
+        yield in_k_groups(dense_sm100.bf16_gemm("tn", pair, *WRITTEN), "counts")
+    for warps in _whole(bf16_shapes_sm120("tn", *WRITTEN)):
+        yield in_k_groups(dense_sm120.bf16_gemm("tn", warps, *WRITTEN), "counts")
+    for product in SCALED:
+        turned = product.lying("tn")
+        for pair in scaled_shapes_sm100(turned, *WRITTEN):
+            yield in_k_groups(scaled_gemm_sm100(turned, pair, *WRITTEN), "counts")
+        for warps in _whole(scaled_shapes_sm120(product, *WRITTEN)):
+            yield in_k_groups(scaled_gemm_sm120(product, warps, *WRITTEN), "counts", 32)
+
+
+def _whole(shapes: tuple[WarpShape, ...]) -> Iterator[WarpShape]:
+    """Tiles of one CTA: groups share k already."""
+    return (shape for shape in shapes if shape.splits == 1)
