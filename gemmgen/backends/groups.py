@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gemmgen.backends.names import C_TYPES
-from gemmgen.ir import Arch, KernelSpec, KGroups, MapEdits, Plan, RowGroups, Workspace, split_axis
+from gemmgen.ir import Arch, KernelSpec, KGroups, MapEdits, Plan, Residual, RowGroups, Workspace, split_axis
 
 MAPS = "maps"
 """The workspace of tensor maps that CTAs edit."""
@@ -133,10 +133,14 @@ def edited_maps(plan: Plan) -> str:
     edits, ring = plan.map_edits, plan.mainloop.name
     if edits is None:
         return ""
-    of_each = (f"p.{name}" for name in edits.operands)
-    data = (f"p.{name}_data" for name in edits.operands)
-    kind = f"gemmgen::GroupMaps<{edits.place}, {ring}::SLOTS, {ring}::EMPTY>"
-    return f"{kind} maps(p.{MAPS}, {', '.join((*of_each, *data))}, p.m, p.n);"
+    of_each = ", ".join(f"p.{name}" for name in edits.operands)
+    return f"gemmgen::GroupMaps<{edits.place}, {ring}::SLOTS, {ring}::EMPTY> maps(p.{MAPS}, {of_each});"
+
+
+def edited_factors(plan: Plan) -> str:
+    """What a change of groups is told of the factors."""
+    data = (f"p.{name}_data, " for name in plan.map_edits.operands) if plan.map_edits else ()
+    return "".join(data) + "p.m, p.n"
 
 
 def loaded_map(plan: Plan, operand: str) -> str:
@@ -144,6 +148,14 @@ def loaded_map(plan: Plan, operand: str) -> str:
     if plan.map_edits is None or operand not in plan.map_edits.operands:
         return f"p.{operand}"
     return f"maps.{'ab'[plan.map_edits.operands.index(operand)]}()"
+
+
+def added_matrices(plan: Plan) -> list[str]:
+    """Where the matrices lie that the epilogue adds to a tile of a group of k, and their strides."""
+    if not isinstance(plan.groups, KGroups):
+        return []
+    names = [entry.step.matrix for entry in plan.epilogue if isinstance(entry.step, Residual)]
+    return [f"{address(plan, name, 'tile.group()')}, p.{name}_stride" for name in names]
 
 
 def cut_factors(plan: Plan) -> tuple[str, ...]:

@@ -97,6 +97,8 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
         "places_of": {role: place_name(ring, name) for role, name in _multiplied(plan).items()},
         "box_parts": boxes,
         "edited_maps": groups.edited_maps(plan),
+        "edited_factors": groups.edited_factors(plan),
+        "added": groups.added_matrices(plan),
         "ahead_parts": [box for box in boxes if box["operand"] in plan.ahead],
         "other_parts": [box for box in boxes if box["operand"] not in plan.ahead],
         "sfb_ahead": not plan.programmatic_launch or mma.sfb in plan.ahead,

@@ -257,6 +257,18 @@ def test_fp8_along_m_and_n_refuses_in_sentences() -> None:
             ops.k_grouped_fp8_gemm_tn_contiguous(**{**arguments, **changes})  # type: ignore[arg-type]
 
 
+def test_sizes_whose_products_pass_31_bits_are_taken() -> None:
+    """P12: k * m, and bytes of all outputs; on meta tensors, which have no memory."""
+    k, m, n, groups = 300032, 7168, 7168, 48
+    a, b = torch.empty(k, m, dtype=torch.bfloat16, device="meta"), torch.empty(
+        k, n, dtype=torch.bfloat16, device="meta"
+    )
+    d, layout = torch.empty(groups, m, n, device="meta"), torch.empty(groups, dtype=torch.int32, device="meta")
+    assert ops.k_grouped_bf16_gemm_tn_contiguous(a, b, d, [k // 8] * 8 + [0] * 40, layout, d) is d
+    flat = torch.empty(k * m, dtype=torch.float8_e4m3fn, device="meta"), torch.empty(k // 128, m, device="meta")
+    assert ops.k_grouped_fp8_gemm_nt_contiguous(flat, flat, d, [k // 8] * 8 + [0] * 40, layout, d) is d
+
+
 def test_registered_operators_keep_their_word() -> None:
     layout, spans = counted([40, 24])
     a, b, c = gapped(spans, 64, 64), gapped(spans, 64, 32), torch.randn(2, 64, 32)

@@ -80,6 +80,7 @@ def further() -> Iterator[KSubject]:
     yield of_k_groups(added, (0, 0), 65, 33)
     yield of_k_groups(added, (1, 0, 15, 65, 0), 65, 33, 3)
     yield of_k_groups(plain, (1040, 0), 8, 8)
+    yield of_k_groups(fp8(NARROW), (128,) * 9, 64, 32, 4)
     yield of_k_groups(
         in_k_groups(bf16_gemm("tn", Shape(64, 128, groups=1, slots=2), DType.F32), "ends", 160), (40, 200), 8, 768, 4
     )

@@ -13,12 +13,10 @@ namespace gemmgen {
 template <u32 MAPS, u32 SLOTS, u32 EMPTY>
 class GroupMaps {
   static constexpr u32 CHUNKS = sizeof(ptx::TensorMap) / 16;
-  const u8 *a_, *b_;
-  u32 m_, n_;
   ptx::TensorMap* maps_;
   u32 turn_ = 1, group_ = ~0u;
-  u32 copied_ = 0, before_ = 0;                // K blocks until now, and until the last change of groups
-  Cursor<SLOTS> last_ = {SLOTS - 1, 1};        // the last of them then
+  u32 since_ = 0;                        // K blocks since the last change of groups
+  Cursor<SLOTS> last_ = {SLOTS - 1, 1};  // the last of those before
 
   DEVICE static u32 edited(u32 factor) { return ptx::smem_base() + MAPS + factor * u32(sizeof(ptx::TensorMap)); }
 
@@ -31,8 +29,8 @@ class GroupMaps {
 
   // The factor has `rows` rows a group; this group's k begins at `k` and is `count` long, both whole K blocks: so no box
   // reaches past it, and the extent may stay that of all groups.
-  DEVICE void edit(u32 factor, const u8* all, u32 rows, u32 k, u32 count) {
-    ptx::replace_map_address(edited(factor), all + u64(rows) * k);
+  DEVICE void edit(u32 factor, const void* all, u32 rows, u32 k, u32 count) {
+    ptx::replace_map_address(edited(factor), static_cast<const u8*>(all) + u64(rows) * k);
     ptx::replace_map_pitch<0>(edited(factor), count);
     uint4* to = reinterpret_cast<uint4*>(maps_ + 2 * turn_ + factor);
 #pragma unroll
@@ -41,32 +39,32 @@ class GroupMaps {
   }
 
  public:
-  DEVICE GroupMaps(ptx::TensorMap* maps, const ptx::TensorMap& a, const ptx::TensorMap& b, const void* all_a,
-                   const void* all_b, u32 m, u32 n)
-      : a_(static_cast<const u8*>(all_a)), b_(static_cast<const u8*>(all_b)), m_(m), n_(n), maps_(maps + 4 * ptx::cta_index()) {
+  DEVICE GroupMaps(ptx::TensorMap* maps, const ptx::TensorMap& a, const ptx::TensorMap& b)
+      : maps_(maps + 4 * ptx::cta_index()) {
     begin(0, a);
     begin(1, b);
   }
   DEVICE const ptx::TensorMap& a() const { return maps_[2 * turn_]; }
   DEVICE const ptx::TensorMap& b() const { return maps_[2 * turn_ + 1]; }
 
-  // In front of a tile's `blocks` K blocks, one at least, of which the first goes to slot `next`.
+  // In front of a tile's `blocks` K blocks, one at least, of which the first goes to slot `next`. All groups' factors begin at
+  // `a` and `b`, which have `m` and `n` rows a group.
   template <class Tile>
-  DEVICE void of(const Tile& tile, u32 blocks, Cursor<SLOTS> next) {
+  DEVICE void of(const Tile& tile, u32 blocks, Cursor<SLOTS> next, const void* a, const void* b, u32 m, u32 n) {
     if (tile.group() != group_) {
       // Were fewer blocks copied since than there are slots, the older maps may be in use.
-      if (copied_ - before_ < SLOTS) ptx::mbarrier_wait(bar(EMPTY, last_.slot), last_.phase);
-      before_ = copied_;
+      if (since_ < SLOTS) ptx::mbarrier_wait(bar(EMPTY, last_.slot), last_.phase);
+      since_ = 0;
       last_ = next.slot ? Cursor<SLOTS>{next.slot - 1, next.phase} : Cursor<SLOTS>{SLOTS - 1, next.phase ^ 1};
       group_ = tile.group();
       turn_ ^= 1;
-      edit(0, a_, m_, tile.k(), tile.k_count());
-      edit(1, b_, n_, tile.k(), tile.k_count());
+      edit(0, a, m, tile.k(), tile.k_count());
+      edit(1, b, n, tile.k(), tile.k_count());
       ptx::release_maps();
-      ptx::acquire_map(&a());
-      ptx::acquire_map(&b());
+      ptx::acquire_map(&this->a());
+      ptx::acquire_map(&this->b());
     }
-    copied_ += blocks;
+    since_ += blocks;
   }
 };
 

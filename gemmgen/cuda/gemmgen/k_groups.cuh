@@ -76,6 +76,18 @@ class KGroups {
   DEVICE u32 words() const { return words_; }
 };
 
+// Brings 16 rows of a matrix that an epilogue adds, from row m and COLS columns from n, to L2 while products run: of every
+// group's own there is nothing there yet. By a warp.
+template <u32 COLS, class T>
+DEVICE void rows_ahead(const T* from, u64 stride, u32 m, u32 n, u32 rows, u32 cols) {
+  constexpr u32 LINE = 128 / sizeof(T), LINES = (COLS + LINE - 1) / LINE;
+#pragma unroll 1
+  for (u32 i = 0; i < (LINES + 1) / 2; ++i) {
+    const u32 at = i * 32 + ptx::lane_index(), row = m + at / LINES % 16, col = n + at % LINES * LINE;
+    if (row < rows && col < cols) ptx::prefetch_to_l2(from + row * stride + col);
+  }
+}
+
 // Rows [from, to) of k become 0 in a slot of the operands' PLACES, in which boxes have a row for each of k: they are of the
 // next group, or nobody's, and may hold NaN. `thread` of THREADS; `store` writes 16 bytes of zeros.
 template <u32 THREADS, class... PLACES, class Store>

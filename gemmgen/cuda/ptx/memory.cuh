@@ -9,6 +9,11 @@ DEVICE void prefetch(const void* from) {
   asm volatile("prefetch.global.L1 [%0];" ::"l"(__cvta_generic_to_global(from)));
 }
 
+// prefetch.global.L2: likewise from device memory to L2.
+DEVICE void prefetch_to_l2(const void* from) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from)));
+}
+
 // ld.shared.f32
 DEVICE float load_shared(u32 from) {
   float x;
