@@ -19,7 +19,14 @@ from gemmgen.catalog.fused import (
     head_split_output,
     mxfp8_output,
 )
-from gemmgen.catalog.grouped import GROUPED_SHAPES, LAYOUT, in_k_groups, in_row_groups, of_group
+from gemmgen.catalog.grouped import (
+    GROUPED_SHAPES,
+    LAYOUT,
+    WIDE_GROUPED_SHAPES,
+    in_k_groups,
+    in_row_groups,
+    of_group,
+)
 from gemmgen.catalog.grouped_sm100 import SHAPES as GROUPED_SHAPES_SM100
 from gemmgen.catalog.grouped_sm120 import grouped_shapes_sm120
 from gemmgen.catalog.k_grouped import k_grouped, k_grouped_shapes
@@ -127,6 +134,7 @@ __all__ = [
     "NVFP4",
     "OUTPUTS",
     "PRENORM_COLUMNS",
+    "WIDE_GROUPED_SHAPES",
     "WIDE_WARPS_SM120",
     "Factor",
     "PairShape",

@@ -15,6 +15,8 @@ GROUPED_SHAPES = (
     Shape(256, 128, unroll=1),
 )
 """The tiles of row groups on sm90, for every type and layout."""
+WIDE_GROUPED_SHAPES = (Shape(64, 256, groups=1, width=128, unroll=1), Shape(128, 256, width=128, unroll=1))
+"""For epilogues that need 256 columns of the product in a warp: gates of columns that are quantised by 128."""
 
 
 def in_row_groups(spec: KernelSpec, by: str, alignment: int = 1, zero_padding: bool = False) -> KernelSpec:

@@ -16,6 +16,16 @@ from gemmgen.generate.operators import ERRORS, OPERATORS, kernels_of
 from gemmgen.ir import Arch
 
 LINE_LENGTH = 120
+OTHERS = (
+    "bf16_m_grouped_gemm_nt_masked",
+    "fp8_m_grouped_gemm_nt_masked",
+    "get_m_alignment_for_contiguous_layout",
+    "get_mk_alignment_for_contiguous_layout",
+    "get_theoretical_mk_alignment_for_contiguous_layout",
+    "set_mk_alignment_for_contiguous_layout",
+    "warmup",
+)
+"""What else callers of the ops call: other names of some, the alignment of groups, preparation."""
 ALIASES = {
     "Pair": "tuple[torch.Tensor, torch.Tensor | ops.Blocked128x4]",
     "Quantised": "tuple[torch.Tensor, torch.Tensor]",
@@ -34,7 +44,9 @@ def python_files() -> dict[str, str]:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    files = {"__init__.py": _black(templates.get_template("init.py.jinja").render(ops=sorted(OPERATORS)))}
+    files = {
+        "__init__.py": _black(templates.get_template("init.py.jinja").render(ops=sorted(OPERATORS), others=OTHERS))
+    }
     module = templates.get_template("op.py.jinja")
     files |= {f"{op.name}.py": _black(module.render(**_view(op))) for op in OPERATORS.values()}
     return {**files, "py.typed": ""}

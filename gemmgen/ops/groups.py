@@ -18,7 +18,6 @@ from gemmgen.ir import DType, Operand
 from gemmgen.ops.mk_alignment import get_mk_alignment_for_contiguous_layout
 from gemmgen.ops.problem import require
 from gemmgen.ops.tail import Tail
-from gemmgen.runtime.errors import DeviceError
 
 CHECK_VARIABLE = "GEMMGEN_CHECK_GROUPS"
 """Set to 1 before the first call, it has layouts looked at in every call, which waits for the GPU: to find mistakes."""
@@ -127,7 +126,7 @@ def check_layout(groups: Groups, layout: Any, sizes: Mapping[str, int], device: 
     if layout.layout != torch.strided:
         raise TypeError(f"{name}: layout is {layout.layout}; must be strided, so pass {name}.to_dense()")
     if layout.device != device:
-        raise DeviceError(
+        raise ValueError(
             f"{name}: is on {layout.device}, but a is on {device}; kernels read it there, so pass "
             f"{name}.to({str(device)!r})"
         )

@@ -38,6 +38,10 @@ def looks_at_content(device: torch.device) -> bool:
     return asked and not torch.cuda.is_current_stream_capturing()
 
 
+WORDS_A_CHUNK = 4
+"""Words in the 16 bytes at whose multiples groups' scales start."""
+
+
 class Blocked128x4(NamedTuple):
     """Says that one-byte scales lie in torch's 128x4 blocks, as ``to_blocked_128x4`` and ``torch._scaled_mm`` have it.
 
@@ -80,13 +84,13 @@ class Scales(NamedTuple):
         fp32 scales (copied first if they are contiguous along mn), bytes and words that lie row by row cost one layout
         kernel, which is left for ``later``; other forms cost a few small ones. An fp32 scale that is no power of two is
         refused where looking at it waits for nothing or was asked for (``CHECK_VARIABLE``); elsewhere it becomes NaN,
-        and so does what it multiplies. With ``groups`` every group has its own, which torch brings to that form.
+        and so does what it multiplies. With ``groups`` every group has its own: where they lie so that they count as
+        rows of one matrix they are laid out likewise, elsewhere by torch.
         """
         if sf.dtype == torch.float32 and self.looked_at and looks_at_content(sf.device):
             check_ue8m0(sf, self.name)
         if groups is not None:
-            plain = sf.reshape(groups, -1) if self.blocked else sf
-            return transform_sf_into_required_layout(plain, mn, k, self.gran, groups, arch=arch)
+            return self._of_groups(sf, mn, k, arch, later, groups)
         if sf.dtype == torch.float32:
             rows = sf if sf.stride(1) == 1 or sf.shape[1] == 1 else sf.contiguous()
             return put_off(later, catalog.pack_ue8m0(arch, self.gran[0]), rows, mn)
@@ -101,6 +105,17 @@ class Scales(NamedTuple):
             return put_off(later, catalog.pack_bytes(arch), sf.view(torch.float8_e8m0fnu))
         plain = sf.reshape(-1) if self.blocked else sf
         return transform_sf_into_required_layout(plain, mn, k, self.gran, arch=arch)
+
+    def _of_groups(self, sf: torch.Tensor, mn: int, k: int, arch: Arch, later: list[Move], groups: int) -> torch.Tensor:
+        """int32 [groups, mn, words] contiguous along mn."""
+        sf = sf.contiguous() if sf.dtype == torch.float32 else sf
+        as_they_lie = sf.dtype == torch.int32 and self.gran[0] == 1 and lies_mn_major(sf)
+        whole = mn % self.gran[0] == mn % WORDS_A_CHUNK == 0
+        if self.blocked or as_they_lie or not whole or sf.stride(0) != sf.shape[1] * sf.stride(1):
+            plain = sf.reshape(groups, -1) if self.blocked else sf
+            return transform_sf_into_required_layout(plain, mn, k, self.gran, groups, arch=arch)
+        flat = self._replace(looked_at=False)
+        return flat.words(sf.flatten(0, 1), groups * mn, k, arch, later).unflatten(0, (groups, mn))
 
     def _check_type(self, sf: torch.Tensor) -> None:
         if sf.layout != torch.strided:

@@ -133,6 +133,7 @@ def _candidates(
 def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choices) -> Family[Shape]:
     d, residual, direct = choices.d, choices.residual, choices.direct_store
     count, last = choices.group_count, _grouped(choices.groups)
+    wide = _dividing(choices.groups, catalog.WIDE_GROUPED_SHAPES, lambda shape: shape.m) if choices.groups else ()
     if operator == "fp8_gemm_nt":
         given = (d, residual, choices.sfa_major, choices.sfb_columns, direct)
         shapes = _admitted(choices, catalog.fp8_shapes(*given), catalog.GROUPED_SHAPES, lambda shape: shape.m)
@@ -141,7 +142,8 @@ def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choic
             lambda shape: choice.cost(shape, m, n, k, sms, promoted=True, groups=count),
             lambda shape: _fp8(shape, *given),
             tuple(catalog.behind(shape, choices.epilogue) for shape in shapes),
-            last=last,
+            wide,
+            last,
         )
     layout = operator.removeprefix("bf16_gemm_")
     shapes = catalog.bf16_shapes(layout, d, residual, direct)
@@ -149,6 +151,7 @@ def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choic
         _admitted(choices, shapes, catalog.GROUPED_SHAPES, lambda shape: shape.m),
         lambda shape: choice.cost(shape, m, n, 2 * k, sms, promoted=False, groups=count),
         lambda shape: _bf16(layout, shape, d, residual, direct),
+        others=wide,
         last=last,
     )
 
@@ -221,9 +224,7 @@ def _admitted(
     if groups is None:
         return dense
     shapes = dense if choices.direct_store else grouped
-    if groups.by != "ids":
-        return shapes
-    found = tuple(shape for shape in shapes if groups.alignment % rows(shape) == 0)
+    found = _dividing(groups, shapes, rows)
     if not found:
         sizes = " and ".join(str(each) for each in sorted({rows(shape) for shape in shapes}))
         raise ValueError(
@@ -233,6 +234,13 @@ def _admitted(
             "use_psum_layout or offsets"
         )
     return found
+
+
+def _dividing(groups: Groups, shapes: tuple[S, ...], rows: Callable[[S], int]) -> tuple[S, ...]:
+    """The tiles of which each is of one group."""
+    if groups.by != "ids":
+        return shapes
+    return tuple(shape for shape in shapes if groups.alignment % rows(shape) == 0)
 
 
 @cache

@@ -3,7 +3,15 @@
 Written by ``gemmgen generate``; do not edit.
 """
 
-from gemmgen.ops import warmup
+from gemmgen.ops import (
+    bf16_m_grouped_gemm_nt_masked,
+    fp8_m_grouped_gemm_nt_masked,
+    get_m_alignment_for_contiguous_layout,
+    get_mk_alignment_for_contiguous_layout,
+    get_theoretical_mk_alignment_for_contiguous_layout,
+    set_mk_alignment_for_contiguous_layout,
+    warmup,
+)
 from gemmgen_ops.bf16_gemm_nn import bf16_gemm_nn
 from gemmgen_ops.bf16_gemm_nt import bf16_gemm_nt
 from gemmgen_ops.bf16_gemm_nt_fp8out import bf16_gemm_nt_fp8out
@@ -72,5 +80,11 @@ __all__ = [
     "mxfp4_gemm_nt",
     "nvfp4_gemm_nt",
     "tf32_hc_prenorm_gemm",
+    "bf16_m_grouped_gemm_nt_masked",
+    "fp8_m_grouped_gemm_nt_masked",
+    "get_m_alignment_for_contiguous_layout",
+    "get_mk_alignment_for_contiguous_layout",
+    "get_theoretical_mk_alignment_for_contiguous_layout",
+    "set_mk_alignment_for_contiguous_layout",
     "warmup",
 ]

@@ -12,7 +12,7 @@ from grouped_problems import Problem, bf16_problem, counts_of, ends, fp8_problem
 import gemmgen
 from gemmgen import ops
 from gemmgen.ir import Cast, DType, Epilogue, Operand, Store
-from gemmgen.runtime.errors import DeviceError, UnsupportedArchitecture
+from gemmgen.runtime.errors import UnsupportedArchitecture
 from gemmgen.runtime.sim_target import SimTarget
 
 LAUNCH = SimTarget.launch
@@ -55,7 +55,7 @@ LAYOUTS: dict[str, tuple[Any, type[Exception], str]] = {
     "strided": (torch.zeros(4).int()[::2], ValueError, r"stride is 2; kernels read neighbours, so pass \w+.contiguous"),
     "elsewhere": (
         torch.zeros(2, device="meta").int(),
-        DeviceError,
+        ValueError,
         r"is on meta, but a is on cpu; kernels read it there, so pass \w+.to\('cpu'\)$",
     ),
 }
