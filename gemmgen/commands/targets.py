@@ -10,6 +10,7 @@ import importlib.util
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from gemmgen import catalog
@@ -57,7 +58,17 @@ def _find(target: str, wanted: Architecture | None, sizes: Sizes) -> AnySpec:
 
 
 def _first_arch(op: str) -> Arch:
-    return next(arch for arch in Arch if kernels_of(op, arch))
+    """The first architecture that has kernels of an op written out, else that makes some at a call."""
+    source = OPERATORS[op].kernels or op
+    return next((arch for arch in Arch if kernels_of(source, arch)), None) or next(filter(partial(_serves, op), Arch))
+
+
+def _serves(op: str, arch: Arch) -> bool:
+    try:
+        _choose(op, arch, Sizes())
+    except UnsupportedArchitecture:
+        return False
+    return True
 
 
 def _check_family(spec: AnySpec, wanted: Architecture) -> None:

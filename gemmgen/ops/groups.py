@@ -6,6 +6,7 @@ Judges the layout's metadata; its numbers stay on the device, unless a look at t
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -21,6 +22,8 @@ from gemmgen.ops.tail import Tail
 
 CHECK_VARIABLE = "GEMMGEN_CHECK_GROUPS"
 """Set to 1 before the first call, it has layouts looked at in every call, which waits for the GPU: to find mistakes."""
+GROUPED_NAME = re.compile(r"m_grouped_(?P<product>\w+_gemm_n[tn])_(?P<form>contiguous|masked)(?P<output>\w*)")
+"""Operators of row groups: the dense product of every group, how rows are shared out, and what a suffix says of d."""
 ARGUMENTS = {"ids": "grouped_layout", "ends": "grouped_layout", "counts": "masked_m"}
 """What users call the layout."""
 STEPS = ((256, 16), (1024, 64), (4096, 256))

@@ -16,7 +16,7 @@ from gemmgen.catalog import FP8, FP8_FP4, FUSED, LAYOUTS, MXFP4, NVFP4, PairShap
 from gemmgen.ir import Arch, ClusterSplitK, DType, Epilogue, KernelSpec
 from gemmgen.ops import choice, choice_prenorm, choice_sm100, choice_sm120
 from gemmgen.ops.family import Candidate, Family, Last, S, Selection, as_it_is
-from gemmgen.ops.groups import Groups
+from gemmgen.ops.groups import GROUPED_NAME, Groups
 from gemmgen.ops.mk_alignment import DEFAULT
 from gemmgen.ops.tuned import Card, measured
 from gemmgen.runtime.errors import UnsupportedArchitecture
@@ -101,7 +101,14 @@ def _reading_ahead(selection: Selection, m: int) -> KernelSpec:
 
 
 def select(operator: str, m: int, n: int, k: int, sms: int, choices: Choices) -> Selection:
-    """Every kernel that could serve the problem, what the rule says each costs, and the one that is taken."""
+    """Every kernel that could serve the problem, what the rule says each costs, and the one that is taken.
+
+    An operator of row groups by its name means one group of m rows, by counts or by ids, if nothing else is chosen.
+    """
+    if (match := GROUPED_NAME.fullmatch(operator)) is not None:
+        operator = match["product"] + match["output"]
+        by_default = Groups("counts") if match["form"] == "masked" else Groups("ids", DEFAULT)
+        choices = replace(choices, groups=choices.groups or by_default)
     if operator not in OPERATORS:
         raise ValueError(f"operator: {operator!r} is unknown; use one of {', '.join(OPERATORS)}")
     arch, epilogue, asked = choices.arch, choices.epilogue, operator

@@ -6,7 +6,6 @@ Knows the operators' conventions; nothing here has memory.
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 
 from gemmgen.ops import api, api_block_scaled, api_fused, api_grouped, api_heads
 from gemmgen.ops.architecture import SCALING
+from gemmgen.ops.groups import GROUPED_NAME
 from gemmgen.ops.product_op import ProductOp
 from gemmgen.ops.scaled_call import FP4
 from gemmgen.ops.tensor_op import empty_output
@@ -29,7 +29,6 @@ BF16, F32, E4M3, E2M1 = torch.bfloat16, torch.float32, torch.float8_e4m3fn, torc
 EXTRA: dict[str, dict[str, Any]] = {"fp8": {"scales": "m"}, "fp8_fp4": {"a": E4M3, "b": E2M1}}
 """Choices beside an operator's own parameters by the beginning of its name, with their defaults: what fp32 scales of a
 are contiguous along, and the factors' types."""
-GROUPED = re.compile(r"m_grouped_(.*_gemm_n[tn])_(?:contiguous|masked)(.*)")
 NUM_GROUPS = 8
 """Groups, unless ``num_groups`` chooses."""
 Factor = Any
@@ -42,7 +41,7 @@ def call_arguments(op: str, family: str, m: int, n: int, k: int, choices: Mappin
     known, extra = list(inspect.signature(function).parameters), _extra(op)
     _check_names(op, choices, [*known, *extra])
     given = {name: value for name, value in choices.items() if name not in extra}
-    dense = GROUPED.sub(r"\1\2", op)
+    dense = GROUPED_NAME.sub(r"\g<product>\g<output>", op)
     a, b = _factors(dense, family, m, n, k, {**extra, **choices})
     tensors = {"a": a, "b": b, **_others(dense, m, n, given)}
     if dense != op:
@@ -71,7 +70,7 @@ def _of_each(value: Any, count: int) -> Any:
 
 def fused_arguments(op: ProductOp, family: str, m: int, n: int, k: int, choices: Mapping[str, Any]) -> dict[str, Any]:
     """The same of an author's epilogue behind a product; its own operands are contiguous, its numbers 1."""
-    extra, dense = _extra(op.operator), GROUPED.sub(r"\1", op.operator)
+    extra, dense = _extra(op.operator), GROUPED_NAME.sub(r"\g<product>", op.operator)
     own = {"a", "b", *(each.name for each in op.operands)}
     _check_names(op.__name__, choices, [*(name for name in op.__signature__.parameters if name not in own), *extra])
     given = {name: value for name, value in choices.items() if name not in extra}
@@ -86,7 +85,7 @@ def fused_arguments(op: ProductOp, family: str, m: int, n: int, k: int, choices:
 
 
 def _extra(op: str) -> dict[str, Any]:
-    dense = GROUPED.sub(r"\1\2", op)
+    dense = GROUPED_NAME.sub(r"\g<product>\g<output>", op)
     begins = max((begin for begin in EXTRA if dense.startswith(f"{begin}_gemm")), key=len, default=None)
     return {**(EXTRA[begins] if begins else {}), **({} if dense == op else {"num_groups": NUM_GROUPS})}
 

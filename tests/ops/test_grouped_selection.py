@@ -1,0 +1,71 @@
+"""Which kernel a call of row groups takes: the dense rule for a group's expected rows, and tiles of one group each."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmgen.ir import RowGroups
+from gemmgen.ops import spec_for
+from gemmgen.ops.groups import Groups, contiguous, masked
+from gemmgen.runtime.architectures import SMS
+
+N, K = 6144, 7168
+COUNTS = Groups("counts")
+
+
+@pytest.mark.parametrize("arch", ["sm90", "sm100", "sm120"])
+@pytest.mark.parametrize("product", ["fp8_gemm_nt", "bf16_gemm_nt"])
+def test_groups_of_more_rows_have_larger_tiles(arch: str, product: str) -> None:
+    specs = [spec_for(product, rows, N, K, SMS[arch], arch=arch, groups=COUNTS, group_count=16) for rows in (8, 4096)]
+    few, many = (spec.tile.m * spec.cluster.m for spec in specs)
+    assert few <= 64 < many
+    assert all(spec.groups == RowGroups(by="counts", layout="layout") for spec in specs)
+
+
+@pytest.mark.parametrize("arch", ["sm90", "sm100", "sm120"])
+@pytest.mark.parametrize("alignment", [64, 128, 192])
+@pytest.mark.parametrize("rows", [1, 64, 8192])
+def test_by_ids_a_tile_is_of_one_group(arch: str, alignment: int, rows: int) -> None:
+    for product in ("fp8_gemm_nt", "bf16_gemm_nt"):
+        groups = Groups("ids", alignment)
+        spec = spec_for(product, rows, N, K, SMS[arch], arch=arch, groups=groups, group_count=4)
+        together = spec.tile.m * spec.cluster.m
+        assert alignment % together == 0
+
+
+def test_many_groups_of_few_rows_fill_the_gpu_with_narrower_tiles_than_one() -> None:
+    one, many = (spec_for("fp8_gemm_nt", 20, 1024, K, 132, groups=COUNTS, group_count=count) for count in (1, 64))
+    assert one.tile.n < many.tile.n
+
+
+def test_the_alignment_and_zeros_are_part_of_a_kernel_by_ends() -> None:
+    spec = spec_for("bf16_gemm_nt", 100, N, K, 132, groups=Groups("ends", 128, True), group_count=4)
+    assert spec.groups == RowGroups(by="ends", layout="layout", alignment=128, zero_padding=True)
+    assert spec.name.endswith("_by_ends_a128_zero")
+
+
+def test_what_tile_rules_expect() -> None:
+    sizes = {"m": 1000, "n": N, "k": K, "g": 8}
+    assert Groups("counts").expected(sizes) == (1000, 8)
+    assert Groups("counts", rows=48).expected(sizes) == (48, 8)
+    assert Groups("counts", rows=4096).expected(sizes) == (1000, 8)
+    assert Groups("ends").expected(sizes) == (125, 8)
+    assert Groups("ids", 128).expected(sizes) == (143, 7)  # no more groups than alignments have rows
+    assert Groups("ids", 128).expected({**sizes, "m": 5, "g": 0}) == (5, 1)
+
+
+def test_hints_are_rounded_up_in_steps() -> None:
+    hints = {None: 0, -3: 0, 0: 0, 1: 16, 16: 16, 250: 256, 257: 320, 1025: 1280, 10**6: 4096}
+    assert {hint: masked(hint).rows for hint in hints} == hints
+    assert {hint: contiguous(False, True, True, hint).rows for hint in hints} == hints
+
+
+def test_operators_by_name() -> None:
+    spec = spec_for("m_grouped_fp8_gemm_nt_masked", 20, N, K, 132)
+    assert spec.groups is not None and spec.groups.by == "counts"
+    spec = spec_for("m_grouped_fp8_gemm_nt_contiguous_mxfp8out", 500, N, K, 148, arch="sm100")
+    assert spec.groups is not None and spec.groups.by == "ids" and "mxfp8out" in spec.name
+    spec = spec_for("m_grouped_fp8_fp4_gemm_nn_contiguous", 20, N, K, 188, arch="sm120", groups=Groups("ends"))
+    assert spec.groups == RowGroups(by="ends", layout="layout")
+    with pytest.raises(ValueError, match="operator: 'm_grouped_fp8_gemm_tn_contiguous' is unknown"):
+        spec_for("m_grouped_fp8_gemm_tn_contiguous", 20, N, K, 132)
