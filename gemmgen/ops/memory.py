@@ -103,6 +103,11 @@ def spreading_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
             f"{operand.name}: groups are {tensor.stride(0)} bytes apart; TMA needs a multiple of {SPREAD_ALIGNMENT} to "
             f"spread 4-bit numbers to bytes; pass {operand.name}.contiguous()"
         )
+    if operand.grouped and tensor.shape[0] > 1 and tensor.stride(0) % SPREAD_ALIGNMENT:
+        return (
+            f"{operand.name}: groups are {tensor.stride(0)} bytes apart; TMA needs a multiple of {SPREAD_ALIGNMENT} to "
+            f"spread 4-bit numbers to bytes; pass {operand.name}.contiguous()"
+        )
     return _address_fault(operand.name, tensor, SPREAD_ALIGNMENT, "TMA, to spread 4-bit numbers to bytes,")
 
 

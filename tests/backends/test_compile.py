@@ -13,7 +13,8 @@ import pytest
 
 from gemmgen import catalog
 from gemmgen.backends import emit, lower
-from gemmgen.catalog import dense_sm100, dense_sm120
+from gemmgen.catalog import dense_sm100, dense_sm120, fused
+from gemmgen.catalog.grouped_sm100 import row_groups_sm100
 from gemmgen.ir import (
     Activation,
     Apply,
@@ -81,6 +82,7 @@ def gated(spec: KernelSpec, layout: str = "halves") -> KernelSpec:
     )
 
 
+WIDEST_PAIR = dense_sm100.PairShape(256, ctas=2)
 VARIANTS: dict[str, Callable[[], KernelSpec]] = {
     "fp8_gemm_nt, programmatic launch": lambda: catalog.fp8_gemm_nt(SMALL, programmatic_launch=True),
     **{
@@ -118,7 +120,11 @@ VARIANTS: dict[str, Callable[[], KernelSpec]] = {
     ),
     "a gate on sm90's widest tile": lambda: gated(catalog.bf16_gemm("nt", catalog.Shape(128, 256)), "interleaved"),
     "a gate on sm90's pair of CTAs": lambda: gated(catalog.bf16_gemm("nt", catalog.Shape(128, 256, cluster=(2, 1)))),
-    "a gate on sm100's widest tile": lambda: gated(dense_sm100.bf16_gemm("nt", dense_sm100.PairShape(256, ctas=2))),
+    "a gate on sm100's widest tile": lambda: gated(dense_sm100.bf16_gemm("nt", WIDEST_PAIR)),
+    "groups of rows on sm100's widest tile": lambda: row_groups_sm100("ends", catalog.NVFP4, WIDEST_PAIR),
+    "groups of rows on sm100, quantised": lambda: catalog.in_row_groups(
+        fused.mxfp8_output(words=True).of(dense_sm100.bf16_gemm("nt", WIDEST_PAIR)), "counts"
+    ),
     "a gate on sm120's widest tile": lambda: gated(
         dense_sm120.bf16_gemm("nt", dense_sm120.WarpShape(128, 256, k_bytes=64))
     ),

@@ -6,8 +6,10 @@ import itertools
 import re
 
 from gemmgen import catalog
+from gemmgen.backends import lower
 from gemmgen.catalog import LAYOUTS
-from gemmgen.ir import Arch, DType, KernelSpec, LaunchControl, Residual, Scale, Store, Tcgen05, split_axis
+from gemmgen.catalog.grouped_sm100 import grouped_sm100
+from gemmgen.ir import Arch, DType, KernelSpec, LaunchControl, Residual, RowGroups, Scale, Store, Tcgen05, split_axis
 
 PLAIN = {name: spec for name, spec in catalog.specs().items() if name not in catalog.fused_specs()}
 SPECS = {name: spec for name, spec in PLAIN.items() if spec.arch == Arch.SM100 and not spec.prologue}
@@ -107,3 +109,13 @@ def test_launch_control_and_tf32_ship_for_one_cta_and_for_pairs() -> None:
     assert {each[6:7] + each[9:10] for each in map(facts, SPECS.values()) if each[0] == "tf32_gemm"} == {
         ("f32", rows) for rows in ("16", "128", "256")
     }
+
+
+def test_every_kernel_for_groups_of_rows_fits_and_has_a_name_of_its_own() -> None:
+    specs = list(grouped_sm100())
+    assert len({spec.name for spec in specs}) == len(specs)
+    for spec in specs:
+        plan = lower(spec)
+        assert plan.groups == spec.groups and plan.mainloop.slots >= 3
+        assert isinstance(spec.groups, RowGroups)
+        assert spec.groups.by != "ids" or 128 % (spec.tile.m * spec.cluster.m) == 0
