@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from gemmgen.backends.groups import edits_maps
+from gemmgen.backends.groups import WORDS_A_CHUNK, edits_maps, shifted_rows
 from gemmgen.backends.limits import LIMITS
 from gemmgen.backends.placement import align
 from gemmgen.ir import (
@@ -14,7 +14,6 @@ from gemmgen.ir import (
     Broadcast,
     ClusterSplitK,
     DType,
-    Groups,
     KernelSpec,
     KGroups,
     Node,
@@ -72,8 +71,6 @@ def check_cluster(spec: KernelSpec) -> None:
         )
 
 
-WORDS_A_CHUNK = 4
-"""Words in the 16 bytes at whose multiples the copy engine starts boxes."""
 BOX_LIMIT = 256
 """Elements of a box along an axis."""
 GROUPED = {Arch.SM90: ("rows", "k"), Arch.SM100: ("rows", "k"), Arch.SM120: ("rows", "k")}
@@ -209,11 +206,6 @@ def split_heads(spec: KernelSpec, plan: StorePlan) -> StorePlan:
                 f"of {16 // output.dtype.bytes}; or leave out `through` and store from registers"
             )
     return plan.replace(heads=heads)
-
-
-def shifted_rows(groups: Groups | None) -> bool:
-    """Whether tiles may start at any row, where the copy engine starts boxes of words at every fourth."""
-    return isinstance(groups, RowGroups) and groups.by == "ends" and groups.alignment % WORDS_A_CHUNK != 0
 
 
 def shifted_boxes(spec: KernelSpec, axis: str, count: int) -> tuple[int, int]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gemmgen.backends.names import C_TYPES
-from gemmgen.ir import Arch, KernelSpec, KGroups, MapEdits, Plan, Residual, RowGroups, Workspace, split_axis
+from gemmgen.ir import Arch, Groups, KernelSpec, KGroups, MapEdits, Plan, Residual, RowGroups, Workspace, split_axis
 
+WORDS_A_CHUNK = 4
+"""Words in the 16 bytes at whose multiples the copy engine starts boxes."""
 MAPS = "maps"
 """The workspace of tensor maps that CTAs edit."""
 MAP_BYTES, MAP_TURNS = 128, 2
@@ -170,6 +172,17 @@ def address(plan: Plan, operand: str, group: str = "group") -> str:
     if not plan.operand(operand).grouped:
         return f"p.{operand}"
     return f"p.{operand} + {group}" + (f" * p.{operand}_group" if plan.operand(operand).plane else "")
+
+
+def shifted_rows(groups: Groups | None) -> bool:
+    """Whether tiles may start at any row, where the copy engine starts boxes of words at every fourth."""
+    return isinstance(groups, RowGroups) and groups.by == "ends" and groups.alignment % WORDS_A_CHUNK != 0
+
+
+def word_start(plan: Plan, axis: str) -> tuple[str, str]:
+    """Where boxes of a tile's words along m or n start, and how many words come before the tile's own, if any do."""
+    start = f"tile.{axis}()"
+    return (f"{start} / 4 * 4", f"{start} % 4") if axis == "m" and shifted_rows(plan.groups) else (start, "")
 
 
 def group_coordinate(plan: Plan, operand: str) -> str:

@@ -11,7 +11,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gemmgen.backends import groups
-from gemmgen.backends.common import shifted_rows
 from gemmgen.backends.epilogue import chain_view, quantising_store
 from gemmgen.backends.names import C_TYPES, PAIR_TYPES, columns_of, place_name
 from gemmgen.backends.prologue_view import even_splits, prologue_view, slice_place
@@ -90,6 +89,7 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
     math = next(role for role in plan.roles if role.kind == "wgmma")
     dtype = next(entry.dtype for entry in plan.tensor_maps if entry.operand == mma.a)
     boxes = [_box_part(plan, ring, part) for part in ring.parts if part.copy_by == "tma"]
+    _, skipped = groups.word_start(plan, "m")
     return {
         "ring": ring,
         "math": math,
@@ -107,7 +107,7 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
         "b_layout": _layout(plan, mma.b_major, plan.tile.n),
         "mma_call": MMA_CALLS[dtype],
         "group_rows": 64 * mma.row_blocks,
-        "shift": " + tile.m() % 4" if mma.sfa and _copied_rows(ring, mma.sfa) and shifted_rows(plan.groups) else "",
+        "shift": f" + {skipped}" if mma.sfa and skipped and _copied_rows(ring, mma.sfa) else "",
         **tiles_view(plan, ring),
         "k_places": ", ".join(place_name(ring, name) for name in groups.cut_factors(plan)),
         "storing_warps": min(math.warps, plan.tile.m // 16),
@@ -198,8 +198,8 @@ def _coordinate(plan: Plan, axis: str) -> str:
 def _box_part(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
     entry = next(entry for entry in plan.tensor_maps if entry.operand == part.operand)
     inner, outer = (_coordinate(plan, axis) for axis in entry.axes[:2])
-    if entry.axes[0] == "m" and entry.dtype == DType.F32 and shifted_rows(plan.groups):
-        inner = "tile.m() / 4 * 4"
+    if entry.axes[0] == "m" and entry.dtype == DType.F32:
+        inner, _ = groups.word_start(plan, "m")
     return {
         "operand": part.operand,
         "place": place_name(ring, part.operand),

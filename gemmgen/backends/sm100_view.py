@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from gemmgen.backends import groups
-from gemmgen.backends.common import shifted_rows
 from gemmgen.backends.epilogue import quantising_store
 from gemmgen.backends.names import C_TYPES, WORD_SOURCES, columns_of, place_name
 from gemmgen.backends.prologue_view import even_splits, slice_place
@@ -102,14 +101,12 @@ def _scale_part(plan: Plan, ring: RingPlan, part: Part) -> dict[str, Any]:
     """
     word = f"kb / {ring.name}::EVERY" if ring.every > 1 else f"kb * {part.words}" if part.words > 1 else "kb"
     word = f"tile.words() + {word}" if isinstance(plan.groups, KGroups) else word
-    start, skipped = f"tile.{part.inner_axis}()", ""
-    if part.inner_axis == "m" and shifted_rows(plan.groups):
-        start, skipped = f"{start} / 4 * 4", f", {start} % 4"
+    start, skipped = groups.word_start(plan, part.inner_axis)
     return {
         "operand": part.operand,
         "place": place_name(ring, part.operand),
         "start": start,
-        "skipped": skipped,
+        "skipped": f", {skipped}" if skipped else "",
         "group": groups.group_coordinate(plan, part.operand),
         "word": word,
         "column": part.column,

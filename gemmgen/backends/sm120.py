@@ -9,7 +9,6 @@ from typing import Literal
 
 from gemmgen.backends.common import (
     SWIZZLE_BYTES,
-    WORDS_A_CHUNK,
     check_cluster,
     check_k_groups,
     check_starts,
@@ -24,6 +23,7 @@ from gemmgen.backends.common import (
     step_plans,
     store_map,
 )
+from gemmgen.backends.groups import WORDS_A_CHUNK
 from gemmgen.backends.placement import TMA_ALIGNMENT, Footprint, align, place_rings, place_roles
 from gemmgen.backends.reductions import reduction_workspaces
 from gemmgen.backends.sm120_product import (

@@ -6,7 +6,6 @@ from math import lcm
 from typing import Any
 
 from gemmgen.backends import groups
-from gemmgen.backends.common import shifted_rows
 from gemmgen.backends.epilogue import quantising_store
 from gemmgen.backends.names import C_TYPES, WORD_SOURCES, columns_of, place_name
 from gemmgen.backends.prologue_view import even_splits, slice_place
@@ -107,9 +106,7 @@ def _clear_k(plan: Plan, mma: MmaSyncPlan) -> str:
 
 def _word_part(plan: Plan, part: Part) -> dict[str, Any]:
     place = place_name(plan.mainloop, part.operand)
-    start, shift = f"tile.{part.inner_axis}()", ""
-    if part.inner_axis == "m" and shifted_rows(plan.groups):
-        start, shift = f"{start} / 4 * 4", f" + {start} % 4"
+    start, skipped = groups.word_start(plan, part.inner_axis)
     grouped = isinstance(plan.groups, KGroups)
     return {
         "place": place,
@@ -118,7 +115,7 @@ def _word_part(plan: Plan, part: Part) -> dict[str, Any]:
         "load": "load_word" if grouped else "load",
         "word": f"tile.words() + kb / {part.per} * {part.words}" if grouped else "kb",
         "start": start,
-        "shift": shift,
+        "skipped": f" + {skipped}" if skipped else "",
         "group": groups.group_coordinate(plan, part.operand),
     }
 
@@ -135,7 +132,7 @@ def _scales(plan: Plan, mma: MmaSyncPlan, side: str) -> dict[str, Any]:
         "words": part.words,
         "blocks": mma.row_blocks if rows else mma.column_blocks,
         "stride": BLOCK_ROWS if rows else BLOCK_COLUMNS,
-        "first": first + words["shift"],
+        "first": first + words["skipped"],
         "picked": f"{side}_scale",
     }
 
