@@ -292,3 +292,12 @@ def test_a_compiled_call_is_one_graph() -> None:
 @pytest.mark.parametrize("operator", k_grouped(), ids=lambda operator: operator.name)
 def test_every_parameter_has_a_sentence(operator: Operator) -> None:
     assert sorted(inspect.signature(getattr(ops, operator.name)).parameters) == sorted(operator.parameters)
+
+
+@pytest.mark.parametrize("arch", ["sm100", "sm120"])
+def test_fp8_without_any_of_k_leaves_c(arch: str) -> None:
+    none = torch.zeros(0, 64, dtype=torch.float8_e4m3fn), torch.ones(0, 64)
+    c, d = torch.randn(2, 64, 64), torch.full((2, 64, 64), torch.nan)
+    with gemmgen.simulate(arch):
+        ops.k_grouped_fp8_gemm_tn_contiguous(none, none, d, [0, 0], torch.zeros(2).int(), c)
+        assert torch.equal(d, c)

@@ -34,10 +34,10 @@ def hostile() -> Iterator[KSubject]:
     """Run under every schedule: empty groups, ends anywhere, two warpgroups, pairs with an odd number of tiles."""
     yield of_k_groups(in_k_groups(bf16_gemm("tn", NARROW, DType.F32, True), "counts"), (0, 128, 0, 256), 72, 40)
     yield of_k_groups(in_k_groups(bf16_gemm("tn", PAIRS[1, 1], DType.BF16), "ends", 16), RAGGED, 136, 72)
-    yield of_k_groups(in_k_groups(bf16_gemm("tn", PAIRS[2, 1], DType.F32, True), "counts"), RAGGED, 264, 72, 4)
+    yield of_k_groups(in_k_groups(bf16_gemm("tn", PAIRS[2, 1], DType.F32, True), "counts"), RAGGED, 264, 40, 4)
     yield of_k_groups(in_k_groups(bf16_gemm("tn", PAIRS[1, 2], DType.F32), "ends", 32), (16, 48), 72, 136, 2)
-    yield of_k_groups(fp8(NARROW), (128, 0, 128, 384, 128), 72, 40)
-    yield of_k_groups(fp8(replace(PAIRS[1, 1], overlap=True)), (0, 256, 0, 128, 128), 136, 72)
+    yield of_k_groups(fp8(NARROW), (128, 0, 128, 256), 72, 24)
+    yield of_k_groups(fp8(replace(PAIRS[1, 1], overlap=True)), (0, 256, 0, 128), 136, 40)
     yield of_k_groups(fp8(PAIRS[2, 1]), (128, 0, 256), 136, 40, 2)
 
 

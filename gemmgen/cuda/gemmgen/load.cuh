@@ -12,8 +12,7 @@ namespace gemmgen {
 template <u32 OFFSET, u32 BOXES, u32 ROWS, u32 ELEMENTS, u32 ELEMENT_BYTES, u32 SHARED = 1, class From = Whole,
           u32 PITCH = ROWS>
 struct Boxes {
-  static constexpr u32 COUNT = BOXES, LINES = PITCH;
-  static constexpr u32 ROW_BYTES = ELEMENTS * ELEMENT_BYTES;
+  enum : u32 { COUNT = BOXES, LINES = PITCH, ROW_BYTES = ELEMENTS * ELEMENT_BYTES };
   static constexpr u32 BOX_BYTES = PITCH * ROW_BYTES;
   static constexpr u32 SLOT_BYTES = (BOXES * BOX_BYTES + 127) / 128 * 128;
 
