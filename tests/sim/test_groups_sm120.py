@@ -96,7 +96,7 @@ def test_groups_that_start_at_multiples(kind: str, shape: WarpShape, alignment: 
 # ---------------------------------------------------------------------------------------------- layouts
 
 
-EMPTIES = ((0, 0, 5, 20), (9, 0, 0, 18), (17, 2, 0, 0), (0, 50, 0), (0, 0, 0, 0), (1, 1, 1))
+EMPTIES = ((0, 1, 1, 0, 20, 0), (0, 40, 0), (0, 0, 0))
 
 
 @pytest.mark.parametrize("by", WAYS)
@@ -115,7 +115,7 @@ def test_tiles_of_no_group_at_all() -> None:
 def test_partial_tiles_of_masked_groups(shape: WarpShape) -> None:
     """Fewer rows than a tile has, and than the matrix of a group; the neighbours are not touched."""
     for most in (8, 16, 32, 100):
-        given = by_counts((most, 1, most // 2 + 1, 0), most)
+        given = by_counts((min(most, 20), 1, 0, 7), most)
         problem(KINDS["fp8_fine"](shape), "counts", given=given).run("starve", seed=most)
 
 
@@ -149,7 +149,7 @@ def test_rows_between_groups_do_not_count(kind: str, by: str) -> None:
     """NaN, zeros and garbage around them, and any order of events, leave the same bits."""
     results = [
         problem(product(kind, by), by, poison=poison).run(schedule, sms=sms)
-        for poison, schedule, sms in ((0xFF, "early", 1), (0, "late", 3), (0x7B, "random", 2), (0xFF, "starve", 4))
+        for poison, schedule, sms in ((0xFF, "early", 1), (0, "late", 3), (0x7B, "starve", 2))
     ]
     for rows in zip(*results, strict=True):
         for name, first in rows[0].items():
