@@ -165,6 +165,14 @@ def _output_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
             f"{operand.name}: {word}s of {count} elements start only {pitch} elements apart and overlap; "
             f"pass a tensor with a {word} stride of at least {count}"
         )
+    if operand.grouped and len(operand.plane) == 2 and tensor.shape[0] > 1:
+        apart, own = tensor.stride(0), (tensor.shape[outer] - 1) * pitch + count
+        in_turn = tensor.shape[outer] > 1 and pitch >= (tensor.shape[0] - 1) * apart + count and apart >= count
+        if apart < own and not in_turn:
+            return (
+                f"{operand.name}: groups of {own} elements start only {apart} elements apart and overlap; pass one "
+                f"with a group stride of at least {own}"
+            )
     return None
 
 

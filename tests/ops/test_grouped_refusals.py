@@ -136,6 +136,17 @@ def test_groups_that_the_copy_engine_cannot_step_to() -> None:
         ops.m_grouped_bf16_gemm_nt_masked(apart, ENDS.b, None, torch.zeros(2).int())
 
 
+def test_outputs_of_groups_that_overlap() -> None:
+    own = bf16_problem(counts_of((3, 5), 8))
+    d = torch.zeros(8, 72).bfloat16().expand(2, 8, 72)
+    message = r"^d: groups of 576 elements start only 0 elements apart and overlap; pass one with a group stride of"
+    with pytest.raises(ValueError, match=message):
+        ops.m_grouped_bf16_gemm_nt_masked(own.a, own.b, d, own.layout.given)
+    between = torch.zeros(8, 2, 72).bfloat16().transpose(0, 1)  # rows of both in turn
+    with pytest.raises(AssertionError, match="a kernel was launched"):
+        ops.m_grouped_bf16_gemm_nt_masked(own.a, own.b, between, own.layout.given)
+
+
 def test_an_alignment_that_no_tile_divides() -> None:
     ops.set_mk_alignment_for_contiguous_layout(48)
     problem = bf16_problem(ids((3, 5), 48))
