@@ -136,9 +136,12 @@ def test_an_undocumented_parameter_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_each_kernel_serves_one_op() -> None:
-    """But for tf32: ``gemmgen.op`` runs those specs."""
-    served = [spec.name for op in OPERATORS for arch in Arch for spec in kernels_of(op, arch)]
-    assert sorted(served) == sorted(name for name in catalog.specs() if "tf32_gemm" not in name)
+    """But for tf32 and for groups of MXFP4 and NVFP4 rows: ``gemmgen.op`` runs those specs."""
+    filed = {op.kernels or op.name for op in OPERATORS.values()}
+    served = [spec.name for op in filed for arch in Arch for spec in kernels_of(op, arch)]
+    others = ("tf32_gemm", "m_grouped_mxfp4", "m_grouped_nvfp4")
+    products = (*catalog.specs(), *catalog.grouped_specs())
+    assert sorted(served) == sorted(name for name in products if not any(each in name for each in others))
     assert op_of(catalog.specs()["sm90_bf16_gemm_tn_f32_c_128x128"]) == "bf16_gemm_tn"
     assert op_of(catalog.specs()["sm100_tf32_gemm_nt_f32_128x128"]) == "gemmgen.op"
 

@@ -28,6 +28,7 @@ from gemmgen.ir import (
     TensorMapPlan,
     TmaLoad,
     Workspace,
+    split_axis,
 )
 from gemmgen.ir.spec import QUANTISED
 
@@ -153,7 +154,7 @@ def step_plans(spec: KernelSpec) -> tuple[StepPlan, ...]:
 
 
 def _broadcast(operand: Operand) -> Broadcast:
-    return "scalar" if operand.is_scalar else BROADCASTS[operand.plane]
+    return "scalar" if operand.is_scalar else BROADCASTS[tuple(split_axis(axis)[0] for axis in operand.plane)]
 
 
 def in_halves(spec: KernelSpec, operand: Operand) -> bool:

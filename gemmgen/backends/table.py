@@ -6,11 +6,13 @@ from gemmgen.ir import (
     ClusterSplitK,
     CutRemainder,
     Gate,
+    KGroups,
     MmaSyncPlan,
     Part,
     Plan,
     RingPlan,
     RolePlan,
+    RowGroups,
     StepPlan,
     UmmaPlan,
 )
@@ -25,7 +27,7 @@ def table(plan: Plan) -> str:
         lines += _ring_lines(plan, ring)
     lines += [_role_line(role) for role in plan.roles]
     lines += [_mma_line(plan), *_prologue_lines(plan), _epilogue_line(plan)]
-    lines += [*_push_lines(plan), *_workspace_lines(plan), _grid_line(plan)]
+    lines += [*_push_lines(plan), *_workspace_lines(plan), *_group_lines(plan), _grid_line(plan)]
     return "\n".join(lines) + "\n"
 
 
@@ -123,6 +125,16 @@ def _workspace_lines(plan: Plan) -> list[str]:
     }
     shares = (f"{each.elements * 4} B of {each.name}{counted[each.per]}" for each in plan.workspaces)
     return [f"  workspace  {', '.join(shares)}"] if plan.workspaces else []
+
+
+def _group_lines(plan: Plan) -> list[str]:
+    groups = plan.groups
+    if groups is None:
+        return []
+    aligned = f", at multiples of {groups.alignment}" if groups.alignment > 1 else ""
+    further = ", zeros between them" if isinstance(groups, RowGroups) and groups.zero_padding else ""
+    further += ", factors apart" if isinstance(groups, KGroups) and groups.apart else ""
+    return [f"  groups     of {groups.kind}, by {groups.by} in {groups.layout}{aligned}{further}"]
 
 
 def _grid_line(plan: Plan) -> str:

@@ -47,6 +47,7 @@ from gemmgen.catalog.shapes import (
     FP8_SHAPES,
 )
 from gemmgen.catalog.shapes_sm120 import WIDE_WARPS_SM120
+from gemmgen.catalog.shipped_grouped import grouped_specs
 from gemmgen.catalog.shipped_sm100 import (
     FP8,
     FP8_FP4,
@@ -90,14 +91,14 @@ def bf16_shapes(layout: str, d: DType, residual: bool, direct_store: bool) -> tu
 
 @cache
 def specs() -> dict[str, KernelSpec]:
-    """Every shipped spec by name, in a fixed order."""
+    """Every shipped spec of a single product by name, in a fixed order."""
     products = (*_fp8(), *_bf16(), *shipped_prenorm(), *shipped_sm100(), *shipped_sm120(), *fused_specs().values())
     return {spec.name: spec for spec in products}
 
 
 def all_specs() -> dict[str, AnySpec]:
-    """Every shipped spec of either kind by name: products, then layout kernels."""
-    return {**specs(), **layouts()}
+    """Every shipped spec by name: products, those of groups, then layout kernels."""
+    return {**specs(), **grouped_specs(), **layouts()}
 
 
 def _fp8() -> Iterator[KernelSpec]:
@@ -157,6 +158,7 @@ __all__ = [
     "fused_operator",
     "fused_specs",
     "grouped_shapes_sm120",
+    "grouped_specs",
     "head_split_output",
     "in_k_groups",
     "in_row_groups",

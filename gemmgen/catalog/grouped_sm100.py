@@ -39,5 +39,6 @@ def grouped_sm100() -> Iterator[KernelSpec]:
     """The specs to write out: every tile of each layout for FP8, a low and a wide one of the others."""
     for by, shapes in SHAPES.items():
         for product in PRODUCTS:
-            for shape in shapes if product == FP8 else (shapes[1], shapes[-1]):
+            low, wide = ((shapes[1],) if by == "counts" else ()), ((shapes[-1],) if by != "counts" else ())
+            for shape in shapes if product == FP8 else (*low, *wide):
                 yield row_groups_sm100(by, product, shape)

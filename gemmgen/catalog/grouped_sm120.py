@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gemmgen.catalog.dense_sm120 import WarpShape, bf16_gemm
 from gemmgen.catalog.grouped import in_row_groups
 from gemmgen.catalog.shapes_sm120 import LOW, SQUARE
-from gemmgen.catalog.shipped_sm100 import COMMON, MIXED, Product
+from gemmgen.catalog.shipped_sm100 import COMMON, FP8, MIXED, Product
 from gemmgen.catalog.shipped_sm120 import scaled_gemm_sm120
 from gemmgen.ir import DType, KernelSpec
 
@@ -28,16 +28,14 @@ def grouped_shapes_sm120(product: Product | None) -> tuple[WarpShape, ...]:
 
 
 def grouped_sm120() -> Iterator[KernelSpec]:
-    """The specs written out: every kind of factors, tile and layout with bf16 outputs."""
-    for spec in _dense():
-        for by, alignment in ROW_LAYOUTS:
-            yield in_row_groups(spec, by, alignment)
-
-
-def _dense() -> Iterator[KernelSpec]:
-    for layout in ("nt", "nn"):
-        for shape in grouped_shapes_sm120(None):
-            yield bf16_gemm(layout, shape)
-    for product in (*COMMON, *MIXED):
-        for shape in grouped_shapes_sm120(product):
-            yield scaled_gemm_sm120(product, shape)
+    """The specs written out: FP8 with every tile and layout, a low and a wide tile of other factors."""
+    for by, alignment in ROW_LAYOUTS:
+        for shape in grouped_shapes_sm120(FP8):
+            yield in_row_groups(scaled_gemm_sm120(FP8, shape), by, alignment)
+    for by in ("ids", "ends", "counts"):
+        for spec in (bf16_gemm("nt", LOW), bf16_gemm("nt", SQUARE), bf16_gemm("nn", SQUARE)):
+            yield in_row_groups(spec, by)
+    for product in (*COMMON[1:], *MIXED):
+        low, *_, wide = grouped_shapes_sm120(product)
+        yield in_row_groups(scaled_gemm_sm120(product, low), "counts")
+        yield in_row_groups(scaled_gemm_sm120(product, wide), "ids")

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
+from gemmgen.commands import groups
 from gemmgen.commands.inputs import Operands, random_operands
 from gemmgen.commands.reference import Errors, compare, judged, numbers_of, reduction_errors, reference, tolerance
 from gemmgen.commands.relayout import expected_memory, memory_of, random_layout_operands
 from gemmgen.commands.targets import Sizes
-from gemmgen.ir import AnySpec, LayoutSpec
+from gemmgen.ir import AnySpec, KernelSpec, LayoutSpec
 from gemmgen.runtime.architectures import resolve
 from gemmgen.runtime.errors import UnsupportedArchitecture
 
@@ -51,7 +52,12 @@ def run(spec: AnySpec, sizes: Sizes, on: str, schedule: str, seed: int) -> None:
 def _problem(spec: AnySpec, sizes: Sizes) -> str:
     if isinstance(spec, LayoutSpec):
         return f"m={sizes.m} k={sizes.k}, random bytes"
-    return f"m={sizes.m} n={sizes.n} k={sizes.k}, normal random input"
+    rows = (
+        f"m={sizes.m} in {len(groups.SHARES)} groups"
+        if isinstance(spec, KernelSpec) and spec.groups
+        else f"m={sizes.m}"
+    )
+    return f"{rows} n={sizes.n} k={sizes.k}, normal random input"
 
 
 def _judged(spec: AnySpec, errors: Errors) -> str:
@@ -70,6 +76,8 @@ def execute(spec: AnySpec, sizes: Sizes, device: torch.device, schedule: str, se
     """One call of the spec's op on random input."""
     if isinstance(spec, LayoutSpec):
         return _execute_layout(spec, sizes, device, schedule, seed)
+    if spec.groups is not None:
+        return _execute_groups(spec, sizes, device, schedule, seed)
     operands = random_operands(spec, {"m": sizes.m, "n": sizes.n, "k": sizes.k}, seed)
     expected = {name: reference(spec, operands, name) for name in judged(spec)}
     started = time.perf_counter()
@@ -82,6 +90,26 @@ def execute(spec: AnySpec, sizes: Sizes, device: torch.device, schedule: str, se
     wrong = [name for name in errors if not errors[name].worst_tile <= tolerance(spec, name)]
     results = (*found.values(), *(outputs[name] for name in reductions))
     return Outcome(results, errors[(*wrong, spec.output.name)[0]], seconds, bool(wrong), warnings)
+
+
+def _execute_groups(spec: KernelSpec, sizes: Sizes, device: torch.device, schedule: str, seed: int) -> Outcome:
+    """Uneven groups, each judged by itself; what is of none must be left as it was."""
+    layout, product = groups.drawn(spec, sizes.m), groups.dense(spec)
+    own = groups.parts(product, layout, sizes.n, sizes.k, seed)
+    operands = groups.laid_out(spec, layout, own, sizes.n, sizes.k)
+    started = time.perf_counter()
+    outputs, warnings = _call(spec, operands, device, schedule, seed)
+    seconds = time.perf_counter() - started
+    stray = sum(groups.stray_bytes(spec, each, outputs[each.name], layout) for each in spec.outputs)
+    errors: list[tuple[bool, Errors]] = []
+    for group, (_, count) in enumerate(layout.spans):
+        rows = {each.name: groups.rows_of(each, outputs[each.name], layout, group) for each in spec.outputs}
+        for name in judged(product) if count else ():
+            found = compare(numbers_of(product, {**own[group], **rows}, name), reference(product, own[group], name))
+            errors.append((not found.worst_tile <= tolerance(product, name), found))
+    wrong, worst = max(errors, key=lambda each: (each[0], each[1].worst_tile))
+    complaint = (f"{stray} bytes of outputs are of no group and were written",) if stray else ()
+    return Outcome(tuple(outputs.values()), worst, seconds, wrong or stray > 0, (*warnings, *complaint))
 
 
 def _execute_layout(spec: LayoutSpec, sizes: Sizes, device: torch.device, schedule: str, seed: int) -> Outcome:

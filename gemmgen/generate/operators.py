@@ -15,7 +15,8 @@ from gemmgen.ir import AnySpec, Arch, KernelSpec, LayoutSpec
 
 def kernels_of(op: str, arch: Arch) -> tuple[KernelSpec, ...]:
     """The shipped specs that serve an op on an architecture, in catalog order."""
-    return tuple(spec for spec in catalog.specs().values() if spec.arch == arch and op_of(spec) == op)
+    products = (*catalog.specs().values(), *catalog.grouped_specs().values())
+    return tuple(spec for spec in products if spec.arch == arch and op_of(spec) == op)
 
 
 def op_of(spec: AnySpec) -> str:

@@ -45,6 +45,8 @@ def k_grouped_bf16_gemm_tn_contiguous(
         DeviceError: tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.
         CaptureError: the first call with these shapes is inside CUDA graph capture; warm it up before.
 
-    Source: kernels are made at the first call that needs them.
+    Source: 14 kernels in this package as kernels/sm100/sm100_k_grouped_bf16_gemm_tn_*.cu,
+        kernels/sm120/sm120_k_grouped_bf16_gemm_tn_*.cu, kernels/sm90/sm90_k_grouped_bf16_gemm_tn_*.cu, each beside its
+        spec (.json).
     """
     return ops.k_grouped_bf16_gemm_tn_contiguous(a, b, d, ks_cpu, grouped_layout, c, compiled_dims, use_psum_layout)

@@ -39,7 +39,7 @@ def k_grouped_fp8_gemm_tn_contiguous(
 
     M, N, G and every group's K may be any size, 0 too.
     CUDA tensors run on their GPU, CPU tensors on the simulator inside
-    ``gemmgen.simulate("sm90")`` or ``gemmgen.simulate("sm100")`` or ``gemmgen.simulate("sm120")``.
+    ``gemmgen.simulate("sm100")`` or ``gemmgen.simulate("sm120")``.
 
     Raises, before any launch, a sentence that names the argument, its value, the rule and the fix
     (DeviceError and CaptureError are in gemmgen.runtime.errors):
@@ -49,7 +49,8 @@ def k_grouped_fp8_gemm_tn_contiguous(
         DeviceError: tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.
         CaptureError: the first call with these shapes is inside CUDA graph capture; warm it up before.
 
-    Source: kernels are made at the first call that needs them.
+    Source: 10 kernels in this package as kernels/sm100/sm100_k_grouped_fp8_gemm_*.cu,
+        kernels/sm120/sm120_k_grouped_fp8_gemm_*.cu, each beside its spec (.json).
     """
     return ops.k_grouped_fp8_gemm_tn_contiguous(
         a, b, d, ks_cpu, grouped_layout, c, recipe, compiled_dims, use_psum_layout

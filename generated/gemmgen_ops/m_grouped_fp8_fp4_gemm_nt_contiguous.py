@@ -56,7 +56,7 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
 
     M, N, K and G may be any size: without rows, columns or groups nothing is launched, and groups may be empty.
     CUDA tensors run on their GPU, CPU tensors on the simulator inside
-    ``gemmgen.simulate("sm90")`` or ``gemmgen.simulate("sm100")`` or ``gemmgen.simulate("sm120")``.
+    ``gemmgen.simulate("sm100")`` or ``gemmgen.simulate("sm120")``.
 
     Raises, before any launch, a sentence that names the argument, its value, the rule and the fix
     (DeviceError and CaptureError are in gemmgen.runtime.errors):
@@ -66,7 +66,8 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
         DeviceError: tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.
         CaptureError: the first call with these shapes is inside CUDA graph capture; warm it up before.
 
-    Source: kernels are made at the first call that needs them.
+    Source: 11 kernels in this package as kernels/sm100/sm100_m_grouped_fp8_fp4_gemm_*.cu,
+        kernels/sm120/sm120_m_grouped_fp8_fp4_gemm_*.cu, each beside its spec (.json).
     """
     return ops.m_grouped_fp8_fp4_gemm_nt_contiguous(
         a,

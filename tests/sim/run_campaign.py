@@ -91,8 +91,10 @@ class Record:
 
 
 def _judged(spec: AnySpec) -> bool:
-    """Whether a run's case knows all its outputs; quantised ones and those of a prologue have tests of their own."""
-    return isinstance(spec, LayoutSpec) or (not spec.prologue and len(spec.outputs) == 1)
+    """Whether a run's case knows all its outputs; quantised ones, prologues and groups have tests of their own."""
+    if isinstance(spec, LayoutSpec):
+        return True
+    return not spec.prologue and spec.groups is None and len(spec.outputs) == 1
 
 
 def _arguments() -> argparse.Namespace:
