@@ -30,6 +30,7 @@ ALIASES = {
     "Pair": "tuple[torch.Tensor, torch.Tensor | ops.Blocked128x4]",
     "Quantised": "tuple[torch.Tensor, torch.Tensor]",
     "Recipe": "tuple[int, ...]",
+    "Sequence[int]": "list[int] | tuple[int, ...]",
 }
 """Type aliases of ``gemmgen.ops`` written out, so that a reader of the wrapper need not look them up."""
 
@@ -44,9 +45,8 @@ def python_files() -> dict[str, str]:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    files = {
-        "__init__.py": _black(templates.get_template("init.py.jinja").render(ops=sorted(OPERATORS), others=OTHERS))
-    }
+    names = {"ops": sorted(OPERATORS), "others": OTHERS, "names": sorted((*OPERATORS, *OTHERS))}
+    files = {"__init__.py": _black(templates.get_template("init.py.jinja").render(**names))}
     module = templates.get_template("op.py.jinja")
     files |= {f"{op.name}.py": _black(module.render(**_view(op))) for op in OPERATORS.values()}
     return {**files, "py.typed": ""}

@@ -14,7 +14,7 @@ def k_grouped_bf16_gemm_tn_contiguous(
     a: torch.Tensor,
     b: torch.Tensor,
     d: torch.Tensor,
-    ks_cpu: Sequence[int] | None,
+    ks_cpu: list[int] | tuple[int, ...] | None,
     grouped_layout: torch.Tensor,
     c: torch.Tensor | None = None,
     compiled_dims: str = "mn",

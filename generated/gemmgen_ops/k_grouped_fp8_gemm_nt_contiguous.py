@@ -14,7 +14,7 @@ def k_grouped_fp8_gemm_nt_contiguous(
     a: tuple[torch.Tensor, torch.Tensor | ops.Blocked128x4],
     b: tuple[torch.Tensor, torch.Tensor | ops.Blocked128x4],
     d: torch.Tensor,
-    ks_cpu: Sequence[int] | None,
+    ks_cpu: list[int] | tuple[int, ...] | None,
     grouped_layout: torch.Tensor,
     c: torch.Tensor | None = None,
     recipe: tuple[int, ...] = (1, 1, 128),
