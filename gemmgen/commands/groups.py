@@ -164,6 +164,6 @@ def _room(operand: Operand, sizes: dict[str, int], byte: int) -> torch.Tensor:
     if len(operand.plane) < 2:
         return torch.full((*shape, dtype.itemsize), byte, dtype=torch.uint8).view(dtype)[..., 0]
     outer, inner = shape[-2:] if operand.inner == operand.box[-1] else shape[:-3:-1]
-    pitch = -(-inner * dtype.itemsize // PITCH) * PITCH
+    pitch = max(-(-inner * dtype.itemsize // PITCH), 1) * PITCH
     room = torch.full((*shape[:-2], outer + 1, pitch), byte, dtype=torch.uint8).view(dtype)[..., :outer, :inner]
     return room if operand.inner == operand.box[-1] else room.mT

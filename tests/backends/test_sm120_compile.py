@@ -21,9 +21,9 @@ NAMES = (
     "sm120_nvfp4_gemm_nt_bf16_128x256_k64",
 )
 GROUPED = (
-    "sm120_m_grouped_bf16_gemm_nn_bf16_32x128_swap_by_counts",
+    "sm120_m_grouped_bf16_gemm_nt_bf16_16x128_swap_by_counts",
     "sm120_m_grouped_fp8_gemm_nt_e4m3x128_e4m3x128_bf16_128x128_k64_by_ends",
-    "sm120_m_grouped_fp8_fp4_gemm_nt_e2m1x32_e4m3x128_bf16_64x128_by_ids",
+    "sm120_m_grouped_fp8_fp4_gemm_nt_e2m1x32_e4m3x128_bf16_128x128_by_ids",
 )
 ON_HOPPER = (
     bf16_gemm("nn", WarpShape(128, 128, k_bytes=64)),

@@ -254,5 +254,6 @@ def test_layouts_that_keep_their_rules_pass(
 def test_the_next_call_works(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TypeError, match=r"^grouped_layout: dtype is torch.int64"):
         contiguous(grouped_layout=torch.tensor([3, 8]))
-    monkeypatch.setattr(SimTarget, "launch", LAUNCH)
-    assert torch.equal(contiguous(), ENDS.product.bfloat16())
+    with monkeypatch.context() as patch:  # undone before the fixture's own, which it covers
+        patch.setattr(SimTarget, "launch", LAUNCH)
+        assert torch.equal(contiguous(), ENDS.product.bfloat16())

@@ -316,6 +316,7 @@ def test_the_operators_offer_them_too() -> None:
     registered = {name for name in names if getattr(ops, name) is not getattr(quantise, name)}
     assert len(names) > 12
     assert registered == {  # one node each under compilers; tests/ops compares what they return
+        "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",
         "get_mn_major_tma_aligned_packed_ue8m0_tensor",
         "get_mn_major_tma_aligned_tensor",
         "transform_sf_into_required_layout",
