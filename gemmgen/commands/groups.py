@@ -76,7 +76,8 @@ def drawn(spec: KernelSpec, m: int) -> Layout:
     groups = spec.groups
     if not isinstance(groups, RowGroups):
         raise ValueError(f"{spec.name} has no groups of rows; random operands are drawn for those and dense kernels")
-    counts = [round(share * m) for share in SHARES]
+    first, *others = (round(share * m) for share in SHARES)
+    counts = [max(1, first), *others]
     if groups.by == "ids":
         return by_ids(counts, spec.tile.m * spec.cluster.m, tail=1)
     return by_ends(counts, groups.alignment, tail=3) if groups.by == "ends" else by_counts(counts, max(counts) + 2)
