@@ -11,6 +11,7 @@ from typing import Literal
 from gemmgen.backends.common import (
     SWIZZLE_BYTES,
     check_cluster,
+    check_groups,
     check_k_groups,
     check_starts,
     digest,
@@ -77,6 +78,7 @@ ELEMENTS: dict[DType, Literal["u8", "bf16", "f32", "i32", "16u4_align16b"]] = {
 def lower(spec: KernelSpec) -> Plan:
     """The plan of an sm100 spec. Raises ``ValueError`` naming what does not fit and what to change."""
     check_cluster(spec)
+    check_groups(spec)
     check_cast(spec)
     _check_roles(spec)
     roles = place_roles(spec)

@@ -10,6 +10,7 @@ from typing import Literal
 from gemmgen.backends.common import (
     SWIZZLE_BYTES,
     check_cluster,
+    check_groups,
     check_k_groups,
     check_starts,
     digest,
@@ -71,6 +72,7 @@ ELEMENTS: dict[DType, Literal["u8", "bf16", "f32", "i32"]] = {
 def lower(spec: KernelSpec) -> Plan:
     """The plan of an sm120 spec. Raises ``ValueError`` naming what does not fit and what to change."""
     check_cluster(spec)
+    check_groups(spec)
     _check_schedule(spec)
     roles = place_roles(spec)
     mma = product(spec)

@@ -11,6 +11,7 @@ from typing import Literal
 from gemmgen.backends.common import (
     SWIZZLE_BYTES,
     check_cluster,
+    check_groups,
     check_k_groups,
     digest,
     in_halves,
@@ -80,6 +81,7 @@ ELEMENTS: dict[DType, Literal["u8", "bf16", "f32"]] = {DType.E4M3: "u8", DType.B
 def lower(spec: KernelSpec) -> Plan:
     """The plan of an sm90 spec. Raises ``ValueError`` naming what does not fit and what to change."""
     check_cluster(spec)
+    check_groups(spec)
     check_cluster_split_k(spec)
     check_tiles(spec)
     roles = place_roles(spec)

@@ -11,7 +11,6 @@ from functools import cache
 from typing import Any
 
 from gemmgen import catalog
-from gemmgen.backends.common import GROUPED
 from gemmgen.catalog import FP8, FP8_FP4, FUSED, LAYOUTS, MXFP4, NVFP4, PairShape, Product, Shape, WarpShape
 from gemmgen.ir import Arch, ClusterSplitK, DType, Epilogue, KernelSpec
 from gemmgen.ops import choice, choice_prenorm, choice_sm100, choice_sm120
@@ -115,8 +114,6 @@ def select(operator: str, m: int, n: int, k: int, sms: int, choices: Choices) ->
     archs = (Arch.SM90, Arch.SM100, Arch.SM120) if operator in SM90_OPERATORS else (Arch.SM100, Arch.SM120)
     if arch not in archs:
         raise UnsupportedArchitecture(f"{operator}: there is no kernel for {arch}; it runs on {' and '.join(archs)}")
-    if choices.groups is not None and "rows" not in GROUPED.get(Arch(arch), ()):
-        raise UnsupportedArchitecture(f"m_grouped_{operator}: there is no kernel for {arch}; it runs on sm90")
     if choices.launch_control and arch != Arch.SM100:
         raise UnsupportedArchitecture(f"launch_control: {arch} hands out no launches, sm100 does; leave it out")
     if operator in FUSED:
