@@ -5,6 +5,8 @@ Every group is a problem of the dense spec, and judged as such; what a launch ma
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 import gemmgen
@@ -24,6 +26,7 @@ from gemmgen.commands.inputs import Operands, random_operands
 from gemmgen.commands.reference import compare, judged, numbers_of, reference, tolerance
 from gemmgen.ir import KernelSpec, Operand
 
+Launch = Callable[[Operands], None]
 SENTINEL = 0x5A
 """Byte that outputs hold before a launch."""
 __all__ = ["NAN", "SENTINEL", "Layout", "Problem", "by_counts", "by_ends", "by_ids"]
@@ -42,20 +45,26 @@ class Problem:
         seed: int = 0,
         poison: int = NAN,
         draw: Draw = random_operands,
+        launch: Launch | None = None,
     ) -> None:
+        self.launch = launch
         self.dense, self.spec, self.layout = dense, spec, layout
         self.sizes = {"m": layout.rows, "n": n, "k": k, "g": layout.groups}
         self.parts = parts(dense, layout, n, k, seed, draw)
         self.operands: Operands = laid_out(spec, layout, self.parts, n, k, poison, SENTINEL)
 
     def run(self, schedule: str = "early", seed: int = 0, sms: int = 3) -> list[dict[str, torch.Tensor]]:
-        """One launch, judged; every group's rows of each output. Warnings of the simulator are refused."""
+        """One launch, judged; every group's rows of each output.
+
+        It is a launch on the simulator, whose warnings are refused, unless there is another way to make one.
+        """
         outputs = {each.name: _tensor(self.operands[each.name]) for each in self.spec.outputs}
         for output in outputs.values():
             torch.empty(0, dtype=torch.uint8).set_(output.untyped_storage()).fill_(SENTINEL)
-        with gemmgen.simulate(self.spec.arch, schedule=schedule, seed=seed, sms=sms) as simulation:
-            gemmgen.op(self.spec)(**self.operands)
-        assert not [warning for report in simulation.reports for warning in report.warnings]
+        if self.launch is not None:
+            self.launch(self.operands)
+        else:
+            self._simulate(schedule, seed, sms)
         for operand in self.spec.outputs:
             changed = stray_bytes(self.spec, operand, outputs[operand.name], self.layout, SENTINEL)
             assert not changed, f"{self.spec.name}: {changed} bytes of {operand.name} are of no group and were written"
@@ -64,6 +73,11 @@ class Problem:
             if count:
                 self._judge(group, results[group])
         return results
+
+    def _simulate(self, schedule: str, seed: int, sms: int) -> None:
+        with gemmgen.simulate(self.spec.arch, schedule=schedule, seed=seed, sms=sms) as simulation:
+            gemmgen.op(self.spec)(**self.operands)
+        assert not [warning for report in simulation.reports for warning in report.warnings]
 
     def _rows_of(self, group: int) -> dict[str, torch.Tensor]:
         return {each.name: self.own(each, self.operands[each.name], group).clone() for each in self.spec.outputs}

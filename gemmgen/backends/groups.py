@@ -9,6 +9,8 @@ from gemmgen.ir import Arch, Groups, KernelSpec, KGroups, MapEdits, Plan, Residu
 
 WORDS_A_CHUNK = 4
 """Words in the 16 bytes at whose multiples the copy engine starts boxes."""
+WARPGROUP = 4
+"""Warps that multiply together."""
 MAPS = "maps"
 """The workspace of tensor maps that CTAs edit."""
 MAP_BYTES, MAP_TURNS = 128, 2
@@ -59,6 +61,16 @@ def groups_view(plan: Plan) -> dict[str, Any]:
 def row_end(plan: Plan) -> str:
     """Where the rows of a tile end that are stored."""
     return "p.m" if plan.groups is None else "rows"
+
+
+def skips_idle_rows(plan: Plan, warps: int) -> bool:
+    """Whether a warpgroup multiplies nothing where all rows of its part of a tile are past the end of the group.
+
+    Ids say where a group ends no earlier than its rows are stored; rows that become 0 need every warp.
+    """
+    spans = isinstance(plan.groups, RowGroups) and plan.groups.by != "ids" and not plan.groups.zero_padding
+    several = warps > WARPGROUP and plan.cluster.size == 1
+    return spans and several and not getattr(plan.mma, "overlap_epilogue", False)
 
 
 def _moves(plan: Plan) -> list[str]:

@@ -107,6 +107,7 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
         "b_layout": _layout(plan, mma.b_major, plan.tile.n),
         "mma_call": MMA_CALLS[dtype],
         "group_rows": 64 * mma.row_blocks,
+        "skips_idle_rows": groups.skips_idle_rows(plan, math.warps),
         "shift": f" + {skipped}" if mma.sfa and skipped and _copied_rows(ring, mma.sfa) else "",
         **tiles_view(plan, ring),
         "k_places": ", ".join(place_name(ring, name) for name in groups.cut_factors(plan)),

@@ -1,0 +1,164 @@
+"""Grouped products on a GPU: every shipped kernel, hundreds of random layouts, and a graph whose layouts change."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from itertools import pairwise
+
+import grouped
+import pytest
+import torch
+from grouped_layouts import ALIGNMENT, CUDA, FORMS, KINDS, Ks, Rows, counts_drawn, layout_drawn, whole
+from grouped_problems import Layout, counts_of, ends, ids
+
+import gemmgen
+from gemmgen import catalog, ops
+from gemmgen.commands.groups import dense
+from gemmgen.commands.inputs import Operands
+from gemmgen.ir import Arch, KernelSpec, KGroups, RowGroups
+
+LAYOUTS = 200
+REPLAYS = 1000
+HOPPER = [spec for spec in catalog.grouped_specs().values() if spec.arch == Arch.SM90]
+OF_ROWS = [spec.name for spec in HOPPER if isinstance(spec.groups, RowGroups)]
+
+
+def on_gpu(spec: KernelSpec, operands: Operands) -> None:
+    """A launch on copies that lie as the operands do, whose outputs come back into them, memory of nobody and all."""
+    copies = {name: _copy(each, CUDA) for name, each in operands.items()}
+    gemmgen.op(spec)(**copies)
+    for output in spec.outputs:
+        found, given = copies[output.name], operands[output.name]
+        assert isinstance(found, torch.Tensor) and isinstance(given, torch.Tensor)
+        given.untyped_storage().copy_(found.untyped_storage())
+
+
+def _copy(value: torch.Tensor | float, device: str) -> torch.Tensor | float:
+    if not isinstance(value, torch.Tensor):
+        return value
+    memory = torch.empty(0, dtype=torch.uint8).set_(value.untyped_storage()).to(device)
+    there = torch.empty(0, dtype=value.dtype, device=device)
+    return there.set_(memory.untyped_storage(), value.storage_offset(), value.shape, value.stride())
+
+
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_every_shipped_kernel_of_rows(name: str) -> None:
+    """Ragged sizes, empty groups, NaN in what nobody owns; bytes of nobody stay, repeats are equal bit for bit."""
+    spec = catalog.grouped_specs()[name]
+    assert isinstance(spec.groups, RowGroups)
+    counts = [37, 0, spec.tile.m + 5, 1, 64]
+    if spec.groups.by == "ids":
+        layout = grouped.by_ids(counts, ALIGNMENT, tail=1)
+    elif spec.groups.by == "ends":
+        layout = grouped.by_ends(counts, spec.groups.alignment, tail=3)
+    else:
+        layout = grouped.by_counts(counts, spec.tile.m + 8)
+    problem = grouped.Problem(dense(spec), spec, layout, n=328, k=400, launch=partial(on_gpu, spec))
+    first, second = problem.run(), problem.run()
+    for left, right in zip(first, second, strict=True):
+        assert all(torch.equal(_bytes(left[name]), _bytes(right[name])) for name in left)
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().view(torch.uint8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", FORMS)
+def test_random_layouts(form: str, kind: str) -> None:
+    draw = random.Random(f"{form} {kind}")
+    for turn in range(LAYOUTS):
+        layout = layout_drawn(form, draw)
+        n, k = 8 * draw.randint(1, 50), 16 * draw.randint(1, 40)
+        rows = Rows.drawn(form, kind, layout, n, k)
+        d = rows.output()
+        rows.launch(d, draw.choice([None, 1, 64, 300]))
+        wanted = rows.expected()
+        assert torch.equal(_bytes(d), _bytes(wanted)), f"{form}, {kind}, turn {turn}: {layout.spans}, n={n}, k={k}"
+
+
+@pytest.mark.parametrize(("kind", "psum"), [("fp8", False), ("bf16", False), ("bf16", True)])
+def test_random_groups_of_k(kind: str, psum: bool) -> None:
+    draw = random.Random(f"k {kind} {psum}")
+    for turn in range(LAYOUTS):
+        unit = 128 if kind == "fp8" else 1
+        counts = [count // (100 if unit > 1 else 1) * unit for count in counts_drawn(draw)]
+        problem = Ks.drawn(kind, psum, counts, 8 * draw.randint(1, 50), 8 * draw.randint(1, 50))
+        d = problem.before.clone()
+        problem.launch(d)
+        assert torch.equal(d, problem.expected()), f"{kind}, psum={psum}, turn {turn}: {counts}, {tuple(d.shape)}"
+
+
+def same_extent(form: str, draw: random.Random, groups: int, m: int) -> Layout:
+    """A layout of so many groups that fits m rows."""
+    if form == "masked":
+        return counts_of([draw.choice([0, 1, draw.randint(0, m)]) for _ in range(groups)], m)
+    if form == "ids":
+        blocks = [draw.randint(0, m // ALIGNMENT // groups) for _ in range(groups)]
+        counts = [max(0, each * ALIGNMENT - draw.randrange(ALIGNMENT)) for each in blocks]
+        used = sum(-(-count // ALIGNMENT) for count in counts)
+        return ids(counts, ALIGNMENT, m // ALIGNMENT - used)
+    cuts = sorted(draw.randint(0, m) for _ in range(groups))
+    counts = [end - start for start, end in zip([0, *cuts], cuts, strict=False)]
+    found = ends(counts)
+    return ends(counts, 1, m - found.m)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", ["ids", "offsets", "masked"])
+def test_a_graph_whose_layouts_change(form: str, kind: str) -> None:
+    """One capture, a thousand replays, each with other groups on the device."""
+    draw, groups, m = random.Random(f"graph {form} {kind}"), 6, 768
+    rows = Rows.drawn(form, kind, same_extent(form, draw, groups, m), 264, 320, poisoned=False)
+    d = rows.output()
+    rows.launch(d)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        rows.launch(d)
+    untouched = d.clone().fill_(rows.output().flatten()[0].item())
+    wrong = torch.zeros((), dtype=torch.int64, device=CUDA)
+    for _ in range(REPLAYS):
+        layout = same_extent(form, draw, groups, m)
+        rows.given.copy_(layout.given)
+        d.copy_(untouched)
+        graph.replay()
+        wrong += (d.view(torch.int16) != rows.expected(layout).view(torch.int16)).sum()
+    assert int(wrong) == 0
+
+
+def test_groups_of_k_in_a_graph() -> None:
+    """Sizes on the device change under a graph; nobody knows them on the host."""
+    draw, groups, k, m, n = random.Random("graph of k"), 5, 1024, 136, 264
+    a, b = whole(k, m).bfloat16(), whole(k, n).bfloat16()
+    given, d = torch.zeros(groups, dtype=torch.int32, device=CUDA), torch.zeros(groups, m, n, device=CUDA)
+    ops.k_grouped_bf16_gemm_tn_contiguous(a, b, d, None, given, d)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        ops.k_grouped_bf16_gemm_tn_contiguous(a, b, d, None, given, d)
+    prefix = torch.cat([torch.zeros(1, m, n, device=CUDA), (a.float()[:, :, None] * b.float()[:, None, :]).cumsum(0)])
+    for _ in range(REPLAYS // 10):
+        cuts = [0, *sorted(draw.randint(0, k) for _ in range(groups))]
+        sizes = [end - start for start, end in pairwise(cuts)]
+        given.copy_(torch.tensor(sizes, dtype=torch.int32))
+        d.fill_(1.0)
+        graph.replay()
+        wanted = torch.stack([prefix[end] - prefix[start] for start, end in pairwise(cuts)]) + 1
+        assert torch.equal(d, wanted)
+
+
+def test_k_grouped_kernels_are_what_gradients_take() -> None:
+    """The kernels that are written out, at a size for each: exact, in place and bit for bit equal when repeated."""
+    assert [spec for spec in HOPPER if isinstance(spec.groups, KGroups)]
+    for kind, m, n in [
+        ("bf16", 64, 32),
+        ("bf16", 1024, 2048),
+        ("bf16", 2048, 4096),
+        ("fp8", 64, 32),
+        ("fp8", 2048, 4096),
+    ]:
+        problem = Ks.drawn(kind, False, [256, 0, 128, 512], m, n)
+        first, second = problem.before.clone(), problem.before.clone()
+        problem.launch(first)
+        problem.launch(second)
+        assert torch.equal(first, problem.expected()) and torch.equal(first, second)
