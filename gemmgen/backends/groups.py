@@ -66,11 +66,13 @@ def row_end(plan: Plan) -> str:
 def skips_idle_rows(plan: Plan, warps: int) -> bool:
     """Whether a warpgroup multiplies nothing where all rows of its part of a tile are past the end of the group.
 
-    Ids say where a group ends no earlier than its rows are stored; rows that become 0 need every warp.
+    Ids say where a group ends no earlier than its rows are stored; rows that become 0 need every warp. Warpgroups of a
+    swapped product have the same rows.
     """
     spans = isinstance(plan.groups, RowGroups) and plan.groups.by != "ids" and not plan.groups.zero_padding
     several = warps > WARPGROUP and plan.cluster.size == 1
-    return spans and several and not getattr(plan.mma, "overlap_epilogue", False)
+    swapped = getattr(plan.mma, "row_axis", "m") == "n"
+    return spans and several and not swapped and not getattr(plan.mma, "overlap_epilogue", False)
 
 
 def _moves(plan: Plan) -> list[str]:

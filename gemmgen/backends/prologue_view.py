@@ -52,6 +52,10 @@ def _headers(plan: Plan) -> Iterator[str]:
         yield "gemmgen/cluster_split_k.cuh"
     if isinstance(plan.mma, MmaPlan) and plan.mma.sfb_by_lanes:
         yield "gemmgen/lane_scales.cuh"
+    if isinstance(plan.mma, MmaPlan) and plan.mma.row_axis == "n":
+        if plan.mma.sfa:
+            yield "gemmgen/swapped_promote.cuh"
+        yield "gemmgen/swapped_store.cuh"
     if isinstance(plan.schedule, SplitK) and not plan.splits:
         yield "gemmgen/even_splits.cuh"
     if isinstance(plan.schedule, CutRemainder):

@@ -68,7 +68,7 @@ def reduction_workspaces(spec: KernelSpec, mma: MmaPlan | UmmaPlan | MmaSyncPlan
 
 
 def _check(spec: KernelSpec, mma: MmaPlan | UmmaPlan | MmaSyncPlan, steps: list[Reduce]) -> None:
-    lanes = mma.lane_axis if isinstance(mma, UmmaPlan) else mma.row_axis if isinstance(mma, MmaSyncPlan) else "m"
+    lanes = mma.lane_axis if isinstance(mma, UmmaPlan) else mma.row_axis
     if lanes == "n":
         raise ValueError(
             f"spec {spec.name!r} reduces to {steps[0].to!r}, but swap_ab puts n on the rows of its product, and "

@@ -89,7 +89,7 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
     math = next(role for role in plan.roles if role.kind == "wgmma")
     dtype = next(entry.dtype for entry in plan.tensor_maps if entry.operand == mma.a)
     boxes = [_box_part(plan, ring, part) for part in ring.parts if part.copy_by == "tma"]
-    _, skipped = groups.word_start(plan, "m")
+    of_rows, of_columns = _extents_of(plan, mma)
     return {
         "ring": ring,
         "math": math,
@@ -103,12 +103,13 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
         "other_parts": [box for box in boxes if box["operand"] not in plan.ahead],
         "sfb_ahead": not plan.programmatic_launch or mma.sfb in plan.ahead,
         "lane_parts": [_lane_part(plan, ring, part) for part in ring.parts if part.copy_by == "lanes"],
-        "a_layout": _layout(plan, mma.a_major, max(plan.tile.m, 64)),
-        "b_layout": _layout(plan, mma.b_major, plan.tile.n),
+        "a_layout": _layout(plan, mma.a_major, max(of_rows, 64)),
+        "b_layout": _layout(plan, mma.b_major, of_columns),
         "mma_call": MMA_CALLS[dtype],
         "group_rows": 64 * mma.row_blocks,
         "skips_idle_rows": groups.skips_idle_rows(plan, math.warps),
-        "shift": f" + {skipped}" if mma.sfa and skipped and _copied_rows(ring, mma.sfa) else "",
+        "shift": _shift(plan, ring, mma),
+        "swapped": mma.row_axis == "n",
         **tiles_view(plan, ring),
         "k_places": ", ".join(place_name(ring, name) for name in groups.cut_factors(plan)),
         "storing_warps": min(math.warps, plan.tile.m // 16),
@@ -117,9 +118,16 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _copied_rows(ring: RingPlan, operand: str) -> bool:
-    """Whether scales come as boxes of words along m."""
-    return ring.part(operand).copy_by == "tma"
+def _extents_of(plan: Plan, mma: MmaPlan) -> tuple[int, int]:
+    """Rows and columns of the tile's product."""
+    return (plan.tile.n, plan.tile.m) if mma.row_axis == "n" else (plan.tile.m, plan.tile.n)
+
+
+def _shift(plan: Plan, ring: RingPlan, mma: MmaPlan) -> str:
+    """What to add to a row of the tile to find its scale, where those come as boxes of words along m."""
+    of_rows = mma.sfb if mma.row_axis == "n" else mma.sfa
+    _, skipped = groups.word_start(plan, "m")
+    return f" + {skipped}" if of_rows and skipped and ring.part(of_rows).copy_by == "tma" else ""
 
 
 def _sm90_schedule(plan: Plan) -> str:
@@ -231,8 +239,9 @@ def _store_line(plan: Plan, first_warp: int) -> str:
     ctype, moved = C_TYPES[store.dtype], columns_of(store)
     if store.through is None:
         begin = groups.address(plan, store.operand) if plan.groups else slice_place(plan)
+        kind = "SwappedStore" if isinstance(plan.mma, MmaPlan) and plan.mma.row_axis == "n" else "DirectStore"
         place = f"{begin}, p.{store.operand}_stride"
-        return f"gemmgen::DirectStore<{ctype}{moved}> store({place});"
+        return f"gemmgen::{kind}<{ctype}{moved}> store({place});"
     staging = f"{store.through}::{store.operand.upper()}"
     rows, cut = groups.staged_rows(plan)
     moved = moved or (rows and ", gemmgen::SideBySide")

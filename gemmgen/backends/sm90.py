@@ -19,7 +19,6 @@ from gemmgen.backends.common import (
     mapped_axes,
     params,
     quantising,
-    shifted_boxes,
     split_heads,
     staged_row_bytes,
     step_plans,
@@ -38,13 +37,13 @@ from gemmgen.backends.sm90_push import (
     placed,
     push_bytes,
     push_plan,
-    scales_by_lanes,
     stored_columns,
 )
+from gemmgen.backends.sm90_scales import promoted, scale_part
 from gemmgen.backends.sm90_shares import meeting_bytes, shares_of_k
+from gemmgen.backends.sm90_swapped import check_swapped, check_swapped_store, is_swapped, product_axes, rows_in_slot
 from gemmgen.backends.sm90_tiles import check_tiles, cut_product, parts, sums_start
 from gemmgen.ir import (
-    BlockScale,
     Cast,
     ClusterSplitK,
     CutRemainder,
@@ -62,7 +61,6 @@ from gemmgen.ir import (
     TensorMapPlan,
     TmaLoad,
     Wgmma,
-    split_axis,
 )
 from gemmgen.ir.spec import GATED_COLUMNS, QUANTISED
 
@@ -82,6 +80,7 @@ def lower(spec: KernelSpec) -> Plan:
     """The plan of an sm90 spec. Raises ``ValueError`` naming what does not fit and what to change."""
     check_cluster(spec)
     check_groups(spec)
+    check_swapped(spec)
     check_cluster_split_k(spec)
     check_tiles(spec)
     roles = place_roles(spec)
@@ -132,22 +131,25 @@ def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPla
     assert isinstance(body, Wgmma)
     a, b = spec.operand(body.a), spec.operand(body.b)
     _check_operands(spec, a, b)
+    a, b = (b, a) if body.swap_ab else (a, b)
     groups = next(role.warps for role in roles if role.kind == "wgmma") // 4
     shares = shares_of_k(spec, groups)
     groups //= shares
-    width = body.width or spec.tile.n
-    if spec.tile.m % (BLOCK_ROWS * groups) and not is_short(spec):
+    down, across = product_axes(spec)
+    rows, columns = getattr(spec.tile, down), getattr(spec.tile, across)
+    width = body.width or columns
+    if rows % (BLOCK_ROWS * groups) and not is_short(spec):
         raise ValueError(
-            f"tile.m is {spec.tile.m}: {groups} warpgroups of 64-row instructions need a multiple of "
-            f"{BLOCK_ROWS * groups}; change tile.m or the warps of role {spec.math.name!r}"
+            f"tile.{down} is {rows}: {groups} warpgroups of 64-row instructions need a multiple of "
+            f"{BLOCK_ROWS * groups}; change tile.{down} or the warps of role {spec.math.name!r}"
         )
-    if spec.tile.n % width:
-        raise ValueError(f"tile.n is {spec.tile.n}, not a multiple of the instruction's width {width}; change width")
+    if columns % width:
+        raise ValueError(f"tile.{across} is {columns}, not a multiple of the instruction's width {width}; change width")
     if spec.gate and width % GATED_COLUMNS:
         raise ValueError(
             f"width {width} of a gated product is no multiple of {GATED_COLUMNS}: a thread would hold gate without up"
         )
-    if width != spec.tile.n and majorness(b, "n") == "mn" and width % 64:
+    if width != columns and majorness(b, across) == "mn" and width % 64:
         raise ValueError(f"width {width} of a tile whose B is n-contiguous must be a multiple of 64")
     cast_a = any(isinstance(step, Cast) for step in spec.prologue)
     step_k = STEP_BYTES * 8 // b.dtype.bits
@@ -160,19 +162,20 @@ def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPla
         step_k=step_k,
         steps=spec.tile.k // step_k // shares,
         groups=groups,
-        row_blocks=-(-spec.tile.m // (BLOCK_ROWS * groups)),
-        col_blocks=spec.tile.n // width,
+        row_blocks=-(-rows // (BLOCK_ROWS * groups)),
+        col_blocks=columns // width,
+        row_axis=down,
         a=a.name,
         b=b.name,
-        a_major=majorness(a, "m"),
-        b_major=majorness(b, "n"),
+        a_major=majorness(a, down),
+        b_major=majorness(b, across),
         unroll=body.unroll,
         cast_a=cast_a,
         overlap_epilogue=body.overlap_epilogue,
         shares=shares,
     )
     if body.promote is not None:
-        mma = _promoted(spec, mma, body.promote)
+        mma = promoted(spec, mma, body.promote)
     _check_accumulators(spec, mma)
     return mma
 
@@ -211,33 +214,6 @@ def _check_cast(spec: KernelSpec, width: int) -> None:
         )
     if ring.slots == 1:
         raise ValueError(f"ring {ring.name!r} has 1 slot; the next one is read before a slot is given back, so use 2")
-
-
-def _promoted(spec: KernelSpec, mma: MmaPlan, scales: BlockScale) -> MmaPlan:
-    sfa, sfb = spec.operand(scales.a), spec.operand(scales.b)
-    for scale in (sfa, sfb):
-        if scale.dtype != DType.F32:
-            raise ValueError(f"scale operand {scale.name!r} is {scale.dtype}; block scales on sm90 are f32")
-        if f"k/{spec.tile.k}" not in scale.box:
-            raise ValueError(f"scale operand {scale.name!r} has box {scale.box}; promotion needs k/{spec.tile.k}")
-    if "m" not in sfa.box:
-        raise ValueError(f"scale operand {sfa.name!r} has box {sfa.box}; A's scales need one per row: ('m', 'k/...')")
-    columns = 1 if in_halves(spec, sfb) else _columns_per_scale(sfb)
-    return mma.replace(
-        sfa=sfa.name,
-        sfb=sfb.name,
-        sfb_per_column=columns == 1,
-        sfb_columns=gcd(columns, spec.tile.n // parts(spec)),
-        sfb_by_lanes=scales_by_lanes(spec, sfb),
-    )
-
-
-def _columns_per_scale(sfb: Operand) -> int:
-    for axis in sfb.box:
-        name, divisor = split_axis(axis)
-        if name == "n":
-            return divisor
-    raise ValueError(f"scale operand {sfb.name!r} has box {sfb.box}; B's scales need an n axis, such as 'n/128'")
 
 
 def _check_accumulators(spec: KernelSpec, mma: MmaPlan) -> None:
@@ -284,7 +260,7 @@ def _part(spec: KernelSpec, mma: MmaPlan, operand: Operand) -> Part:
     if operand.name in (mma.a, mma.b):
         return _tile_part(spec, operand)
     if operand.name in (mma.sfa, mma.sfb):
-        return _scale_part(spec, mma, operand)
+        return scale_part(spec, operand)
     raise ValueError(f"role {spec.load.name!r} copies operand {operand.name!r}, which no role multiplies or scales by")
 
 
@@ -300,7 +276,7 @@ def _tile_part(spec: KernelSpec, operand: Operand) -> Part:
     unit = (GATED_COLUMNS if in_halves(spec, operand) else 8) * shared
     if rows % unit:
         raise ValueError(f"operand {operand.name!r}: {rows} rows shared by {shared} CTAs must be a multiple of {unit}")
-    pitch = max(rows, BLOCK_ROWS) if "m" in operand.axes else rows
+    pitch = rows_in_slot(spec) if operand.outer == "m" else rows
     return Part(
         operand=operand.name,
         copy_by="tma",
@@ -316,42 +292,6 @@ def _tile_part(spec: KernelSpec, operand: Operand) -> Part:
         shared=shared,
         stack=parts(spec) if "n" in operand.axes else 1,
         evict_first=evicted_first(spec, operand, shared),
-    )
-
-
-def _scale_part(spec: KernelSpec, mma: MmaPlan, operand: Operand) -> Part:
-    """Scales contiguous along m or n come by TMA, a row each K block; others are gathered by the producer's lanes."""
-    axis = "m" if operand.name == mma.sfa else "n"
-    inner_axis, per = split_axis(operand.inner)
-    divisor = next(split_axis(entry)[1] for entry in operand.box if split_axis(entry)[0] == axis)
-    tile = max(spec.tile.m, BLOCK_ROWS) if axis == "m" else spec.tile.n
-    if inner_axis == axis and per == 1 and not in_halves(spec, operand):
-        boxes, count = shifted_boxes(spec, axis, tile)
-        return Part(
-            operand=operand.name,
-            copy_by="tma",
-            offset=0,
-            bytes=align(boxes * count * 4, 128),
-            inner_axis=axis,
-            outer_axis="k",
-            atoms=boxes,
-            atom_bytes=count * 4,
-            atom_elements=count,
-        )
-    unit = tile // parts(spec) if axis == "n" else tile
-    step = 1 if divisor == 1 or in_halves(spec, operand) else gcd(divisor, unit)
-    count = tile // step
-    return Part(
-        operand=operand.name,
-        copy_by="lanes",
-        offset=0,
-        bytes=align(count * 4, 16),
-        inner_axis=inner_axis,
-        outer_axis=axis,
-        halves=in_halves(spec, operand),
-        count=count,
-        step=step,
-        per=divisor,
     )
 
 
@@ -379,6 +319,9 @@ def _output_path(spec: KernelSpec) -> StorePlan:
     output = spec.output
     if output.inner == "m":
         raise ValueError(f"output {output.name!r} is m-contiguous; sm90 epilogues store rows, so make n contiguous")
+    if is_swapped(spec):
+        check_swapped_store(spec)
+        return split_heads(spec, StorePlan(operand=output.name, dtype=output.dtype, through=None))
     width = spec.output_columns(stored_columns(spec))
     if output.dtype == DType.E2M1:
         raise ValueError(f"output {output.name!r} is e2m1: sm90 has no instruction that rounds to 4 bits; use e4m3")

@@ -106,9 +106,9 @@ def sums_start(spec: KernelSpec) -> bool:
     """Whether the chain begins with a bias that the scaling of the first K block can add.
 
     Without scales the tensor core sums, and its registers may not be written between its products. Splits of k would
-    add it once each; halves of n lie apart in memory.
+    add it once each; halves of n lie apart in memory; a swapped product has n on the rows.
     """
     body, halves = spec.math.body, spec.gate is not None and spec.gate.layout == "halves"
     assert isinstance(body, Wgmma)
-    promoted = body.promote is not None and isinstance(spec.schedule, Persistent)
+    promoted = body.promote is not None and isinstance(spec.schedule, Persistent) and not body.swap_ab
     return promoted and isinstance(spec.epilogue[0], Bias) and not halves

@@ -73,7 +73,8 @@ def _mma_line(plan: Plan) -> str:
     promoted = f", promoted by {mma.sfa} x {mma.sfb} every {plan.tile.k} of k{by_lanes}" if mma.sfa else ""
     count = f"{mma.steps * mma.units} a slot, {mma.accumulators} accumulators"
     shares = f", K steps shared by {mma.shares} warpgroups" if mma.shares > 1 else ""
-    return f"  mma        {mma.instruction} x {count}{promoted}, unroll {mma.unroll}{shares}"
+    swapped = ", swapped" if mma.row_axis == "n" else ""
+    return f"  mma        {mma.instruction} x {count}{promoted}{swapped}, unroll {mma.unroll}{shares}"
 
 
 def _umma_line(mma: UmmaPlan) -> str:

@@ -33,7 +33,7 @@ class Shape:
     With ``splits`` a CTA has one tile, or as many CTAs share the K blocks of one, which may have fewer rows than a
     product. Weights of such tiles, and of others that ``stream`` them, are read once: L2 drops them first. With ``cut``
     tiles that fill no wave are cut in as many parts; with ``overlap`` epilogues run beside the first products of the
-    next tile.
+    next tile. ``swap`` puts n on the product's rows, for problems with few rows; ``width`` is then of the tile's m.
     """
 
     m: int
@@ -50,6 +50,7 @@ class Shape:
     cut: int = 1
     overlap: bool = False
     stream: bool = False
+    swap: bool = False
 
     @property
     def label(self) -> str:
@@ -58,7 +59,7 @@ class Shape:
         splits = f"_s{self.splits}" if self.splits else ""
         pair = f"_x{self.ctas_per_sm}" if self.ctas_per_sm > 1 else ""
         cut = f"_cut{self.cut}" if self.cut > 1 else ""
-        return f"{self.m}x{self.n}{cluster}{splits}{pair}{cut}"
+        return f"{self.m}x{self.n}{'_swap' if self.swap else ''}{cluster}{splits}{pair}{cut}"
 
     @property
     def schedule(self) -> ClusterSplitK | CutRemainder | Persistent:
@@ -102,6 +103,7 @@ def fp8_gemm_nt(
     body = Wgmma(drains=("ab",), promote=BlockScale(a="sfa", b="sfb"), width=shape.width, unroll=shape.unroll)
     body = body.replace(reads=reads) if reads else body
     body = body.replace(overlap_epilogue=True) if shape.overlap else body
+    body = body.replace(swap_ab=True) if shape.swap else body
     return _dense(name, operands, holds, body, shape, 128, d, residual, direct_store, programmatic_launch)
 
 
@@ -124,6 +126,7 @@ def bf16_gemm(
         Operand(name="b", dtype=DType.BF16, box=("n", "k"), major=b_major),
     ]
     body = Wgmma(drains=("ab",), width=shape.width, unroll=shape.unroll)
+    body = body.replace(swap_ab=True) if shape.swap else body
     name = f"sm90_bf16_gemm_{layout}"
     k = shape.k_bytes // 2
     return _dense(name, operands, ("a", "b"), body, shape, k, d, residual, direct_store, programmatic_launch)
@@ -147,9 +150,10 @@ def _dense(
         operands = [*operands, Operand(name="c", dtype=d, box=("m", "n"))]
         epilogue.append(Residual(matrix="c"))
     epilogue.append(Cast(to=d))
-    if not direct_store:
+    direct = direct_store or shape.swap
+    if not direct:
         rings.append(Ring(name="cd", slots=shape.staging, holds=("d",), turns="store"))
-    epilogue.append(Store(to="d", through=None if direct_store else "cd"))
+    epilogue.append(Store(to="d", through=None if direct else "cd"))
     marks = (
         f"_{d}",
         "_c" if residual else "",

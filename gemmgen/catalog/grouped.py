@@ -7,10 +7,14 @@ from gemmgen.ir import DType, KernelSpec, KGroups, Operand, RowGroups
 
 LAYOUT = "layout"
 """The operand that says where groups lie."""
+SWAPPED_SHAPES = tuple(Shape(rows, 128, unroll=2, swap=True) for rows in (16, 32, 64))
+"""For groups of few rows: n is on the product's rows, of which there are 64 whatever a group has."""
+LOW, SQUARE = Shape(64, 128, groups=1), Shape(128, 128, unroll=8, staging=4)
 GROUPED_SHAPES = (
+    *SWAPPED_SHAPES,
     Shape(64, 32, groups=1),
-    Shape(64, 128, groups=1),
-    Shape(128, 128, unroll=8, staging=4),
+    LOW,
+    SQUARE,
     Shape(128, 192, unroll=1, staging=3),
     Shape(256, 128, unroll=1),
 )

@@ -7,7 +7,7 @@ from functools import cache
 
 from gemmgen.catalog.dense import Shape, bf16_gemm, fp8_gemm_nt
 from gemmgen.catalog.fused import mxfp8_output
-from gemmgen.catalog.grouped import GROUPED_SHAPES, WIDE_GROUPED_SHAPES, in_row_groups
+from gemmgen.catalog.grouped import GROUPED_SHAPES, LOW, SQUARE, SWAPPED_SHAPES, WIDE_GROUPED_SHAPES, in_row_groups
 from gemmgen.catalog.grouped_sm100 import grouped_sm100
 from gemmgen.catalog.grouped_sm120 import grouped_sm120
 from gemmgen.catalog.k_grouped import k_grouped
@@ -31,10 +31,10 @@ def _rows_sm90() -> Iterator[KernelSpec]:
             if _fits(shape, by):
                 yield in_row_groups(fp8_gemm_nt(shape), by, alignment, zero_padding)
     for by, alignment, zero_padding in LAYOUTS:
-        for layout, shape in (("nt", GROUPED_SHAPES[1]), ("nt", GROUPED_SHAPES[2]), ("nn", GROUPED_SHAPES[2])):
+        for layout, shape in (("nt", SWAPPED_SHAPES[0]), ("nt", LOW), ("nt", SQUARE), ("nn", SQUARE)):
             yield in_row_groups(bf16_gemm(layout, shape), by, alignment, zero_padding)
     for by in ("ids", "ends"):
-        yield in_row_groups(mxfp8_output(False).of(fp8_gemm_nt(GROUPED_SHAPES[2])), by)
+        yield in_row_groups(mxfp8_output(False).of(fp8_gemm_nt(SQUARE)), by)
 
 
 def _fits(shape: Shape, by: str) -> bool:

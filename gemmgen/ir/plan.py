@@ -110,10 +110,15 @@ class RolePlan(Node):
 
 
 class MmaPlan(Node):
-    """The matrix instruction and how a warpgroup's share of the tile is cut into units of one instruction shape."""
+    """The matrix instruction and how a warpgroup's share of the tile is cut into units of one instruction shape.
+
+    ``a`` and ``b`` are the instruction's operands: a's rows are the product's rows, b's its columns. ``row_axis`` says
+    which of m and n the rows are.
+    """
 
     kind: Literal["wgmma"] = "wgmma"
     instruction: str
+    row_axis: Literal["m", "n"] = "m"
     width: int
     step_k: int
     steps: int
@@ -126,6 +131,8 @@ class MmaPlan(Node):
     b_major: Literal["k", "mn"]
     sfa: Name | None = None
     sfb: Name | None = None
+    sfa_rows: int = 1
+    """Rows of the tile that share a scale of a."""
     sfb_per_column: bool = False
     sfb_columns: int = 0
     sfb_by_lanes: bool = False

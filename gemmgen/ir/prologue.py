@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gemmgen.ir.dtype import DType
 from gemmgen.ir.operand import Operand
-from gemmgen.ir.roles import MmaSync, Multiplier, Tcgen05, TmemCast
+from gemmgen.ir.roles import Multiplier, Tcgen05, TmemCast
 from gemmgen.ir.schedule import SplitK
 from gemmgen.ir.steps import Cast, Store, SumOfSquares
 
@@ -52,7 +52,7 @@ def _cast_fits(spec: KernelSpec, step: Cast, where: str) -> None:
         )
     if len(body.operands) > 2:
         raise ValueError(f"{where}: A is cast and block-scaled; products of f32 have no block scales, leave them out")
-    if isinstance(body, Tcgen05 | MmaSync) and body.swap_ab:
+    if body.swap_ab:
         raise ValueError(f"{where}: a prologue works on the rows of the product, which swap_ab gives to B; do not swap")
     if a.inner != "k":
         raise ValueError(f"{where}: A is {a.inner}-contiguous; lanes read pairs along k, so make k contiguous")

@@ -81,6 +81,8 @@ class Wgmma(Node):
 
     ``share_k`` gives all warpgroups the same rows: each multiplies its part of every slot, and the first adds up what
     they have of a tile and stores. That is for few tiles, on which warpgroups would wait for their own products.
+
+    ``swap_ab`` puts n on the product's 64 rows; ``width`` is then of the tile's m. That is for few rows.
     """
 
     kind: Literal["wgmma"] = "wgmma"
@@ -93,6 +95,7 @@ class Wgmma(Node):
     reads: tuple[Name, ...] = ()
     overlap_epilogue: bool = False
     share_k: bool = False
+    swap_ab: bool = False
 
     @property
     def fills(self) -> tuple[str, ...]:

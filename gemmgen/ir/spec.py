@@ -13,7 +13,7 @@ from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import Operand, split_axis
 from gemmgen.ir.prologue import prologue_fits, slices_fit
 from gemmgen.ir.reading import ahead_fits, hints_fit, reads_fit
-from gemmgen.ir.roles import FetchTiles, MmaSync, Multiplier, Ring, Role, Tcgen05, TmaLoad, TransposeScales
+from gemmgen.ir.roles import FetchTiles, Multiplier, Ring, Role, TmaLoad, TransposeScales
 from gemmgen.ir.schedule import Cluster, LaunchControl, Persistent, Schedule, SplitK, Tile
 from gemmgen.ir.steps import Apply, Bias, Cast, Gate, Keep, PrologueStep, Quantise, Reduce, Residual, Scale, Step, Store
 
@@ -267,9 +267,9 @@ def _gate_fits(spec: KernelSpec, gate: Gate, where: str, columns: str) -> None:
             f"{where}: a gate takes {GATED_COLUMNS} columns at a time, half of them gate and half up, but tile.n is "
             f"{spec.tile.n}; use a multiple of {GATED_COLUMNS}"
         )
-    if isinstance(body, Tcgen05 | MmaSync) and body.swap_ab:
-        raise ValueError(f"{where}: a gate joins columns, which swap_ab puts on the product's rows; do not swap")
     assert isinstance(body, Multiplier)
+    if body.swap_ab:
+        raise ValueError(f"{where}: a gate joins columns, which swap_ab puts on the product's rows; do not swap")
     if gate.layout == "halves" and spec.operand(body.b).inner != "k":
         raise ValueError(
             f"{where}: operand {body.b!r} is n-contiguous; halves of n are brought together row by row, so make k "

@@ -20,6 +20,8 @@ from gemmgen.ops.cost import Cost, beside_memory, in_waves
 
 PRODUCT_ROWS = 32
 """Rows x columns of the tile over this are the cycles a tensor core needs for 128 bytes of K."""
+LEAST_COLUMNS = 32
+"""Columns that a product takes the time of at least: it reads 64 rows of its first factor from shared memory."""
 BETWEEN_PRODUCTS = {False: 60, True: 200}
 """Cycles between K blocks without and with promotion."""
 TURN = {False: 180, True: 255}
@@ -114,12 +116,17 @@ def _block(shape: Shape, m: int, n: int, tiles: int, sms: int, promoted: bool) -
     crowding = 1.0 if tiles * 4 >= 3 * sms else 0.8
     shared = shape.ctas_per_sm > 1
     bounds = {
-        "products": shape.m * shape.n / PRODUCT_ROWS + BETWEEN_PRODUCTS[promoted],
+        "products": _area(shape) / PRODUCT_ROWS + BETWEEN_PRODUCTS[promoted],
         "copies": _copies(shape, m, n, tiles, sms) * crowding * (HALF_RING if shared else 1),
         "ring turn": TURN[promoted],
     }
     name = max(bounds, key=lambda each: bounds[each])
     return name, bounds[name] * (SHARED_SM if shared and tiles > sms else 1)
+
+
+def _area(shape: Shape) -> int:
+    """Rows x columns of a tile's products; a swapped one has the tile's rows on its columns."""
+    return max(shape.m, LEAST_COLUMNS) * shape.n if shape.swap else shape.m * shape.n
 
 
 def _few_rows(shape: Shape, splits: int, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -> Cost:

@@ -79,7 +79,8 @@ class Family(Generic[S]):
             return tuple(self._candidate(shape, None) for shape in self.shapes)
         shapes = self._admitting(self.fused or self.shapes, epilogue) or self._admitting(self.others, epilogue)
         if not shapes:
-            first = _refusal(self.make(self.shapes[0]), epilogue, self.last)
+            usual = next((shape for shape in self.shapes if not shape.swap), self.shapes[0])
+            first = _refusal(self.make(usual), epilogue, self.last)
             raise ValueError(f"epilogue {epilogue.name!r} fits no tile of this operator: {first}")
         return tuple(self._candidate(shape, epilogue) for shape in shapes)
 

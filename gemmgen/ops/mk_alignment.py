@@ -11,7 +11,10 @@ DEFAULT = 128
 STEP = 16
 """Alignments are multiples of it: what a tile's rows are multiples of."""
 TILES = {"sm90": (64, 128), "sm100": (16, 32, 64, 128), "sm120": (16, 32, 64, 128)}
-"""Rows of the tiles that groups are cut into, by architecture; sm100 and sm120 swap the factors of few rows."""
+"""Rows of the tiles that groups are cut into, by architecture; swapped ones, for few rows, count on sm100 and sm120.
+
+On sm90 an alignment of 16 or 32 has swapped tiles alone, for which not every epilogue has a form.
+"""
 
 _alignment: int = DEFAULT
 

@@ -150,9 +150,11 @@ def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choic
             last,
         )
     layout = operator.removeprefix("bf16_gemm_")
-    shapes = catalog.bf16_shapes(layout, d, residual, direct)
+    grouped = catalog.GROUPED_SHAPES
+    if layout[0] == "t":  # which no swapped tile takes
+        grouped = tuple(shape for shape in grouped if not shape.swap)
     return Family(
-        _admitted(choices, shapes, catalog.GROUPED_SHAPES, lambda shape: shape.m),
+        _admitted(choices, catalog.bf16_shapes(layout, d, residual, direct), grouped, lambda shape: shape.m),
         lambda shape: choice.cost(shape, m, n, 2 * k, sms, promoted=False, groups=count),
         lambda shape: _bf16(layout, shape, d, residual, direct),
         others=wide,

@@ -23,7 +23,7 @@ def test_groups_of_more_rows_have_larger_tiles(arch: str, product: str) -> None:
 
 
 @pytest.mark.parametrize("arch", ["sm90", "sm100", "sm120"])
-@pytest.mark.parametrize("alignment", [64, 128, 192])
+@pytest.mark.parametrize("alignment", [16, 48, 64, 128, 192])
 @pytest.mark.parametrize("rows", [1, 64, 8192])
 def test_by_ids_a_tile_is_of_one_group(arch: str, alignment: int, rows: int) -> None:
     for product in ("fp8_gemm_nt", "bf16_gemm_nt"):
@@ -31,6 +31,15 @@ def test_by_ids_a_tile_is_of_one_group(arch: str, alignment: int, rows: int) -> 
         spec = spec_for(product, rows, N, K, SMS[arch], arch=arch, groups=groups, group_count=4)
         together = spec.tile.m * spec.cluster.m
         assert alignment % together == 0
+
+
+def test_groups_of_few_rows_have_n_on_the_rows_of_products() -> None:
+    for rows, tile in ((1, 16), (16, 16), (20, 32), (60, 64)):
+        spec = spec_for("fp8_gemm_nt", rows, N, K, SMS["sm90"], groups=COUNTS, group_count=16)
+        assert (spec.math.body.swap_ab, spec.tile.m) == (True, tile), spec.name
+    for rows, product in ((1024, "fp8_gemm_nt"), (8, "bf16_gemm_tn"), (8, "fp8_gemm_nt_mxfp8out")):
+        spec = spec_for(product, rows, N, K, SMS["sm90"], groups=COUNTS, group_count=16)
+        assert not spec.math.body.swap_ab, spec.name
 
 
 def test_many_groups_of_few_rows_fill_the_gpu_with_narrower_tiles_than_one() -> None:
