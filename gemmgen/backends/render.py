@@ -239,9 +239,11 @@ def _store_line(plan: Plan, first_warp: int) -> str:
     ctype, moved = C_TYPES[store.dtype], columns_of(store)
     if store.through is None:
         begin = groups.address(plan, store.operand) if plan.groups else slice_place(plan)
-        kind = "SwappedStore" if isinstance(plan.mma, MmaPlan) and plan.mma.row_axis == "n" else "DirectStore"
         place = f"{begin}, p.{store.operand}_stride"
-        return f"gemmgen::{kind}<{ctype}{moved}> store({place});"
+        if isinstance(plan.mma, MmaPlan) and plan.mma.row_axis == "n":
+            columns = moved or ", gemmgen::SideBySide"
+            return f"gemmgen::SwappedStore<{ctype}{columns}, gemmgen::PairStore<{ctype}{moved}>> store({place});"
+        return f"gemmgen::DirectStore<{ctype}{moved}> store({place});"
     staging = f"{store.through}::{store.operand.upper()}"
     rows, cut = groups.staged_rows(plan)
     moved = moved or (rows and ", gemmgen::SideBySide")

@@ -4,11 +4,31 @@
 
 namespace gemmgen {
 
-// Straight from registers with bounds checks. Lanes 4 apart exchange values, so that each has two neighbouring columns
-// of a row of the output.
+// Two neighbours in one store where they lie so, as they do in outputs of an even pitch.
 template <class T, class Columns = SideBySide>
+class PairStore {
+  T* to_;
+  u64 stride_;
+
+ public:
+  DEVICE PairStore(T* to, u64 stride) : to_(to), stride_(stride) {}
+
+  // Columns n and n + 1 of a row inside the matrix; the second may lie past its edge.
+  template <class Pair>
+  DEVICE void pair(u32 row, u32 col, u32 cols, Pair x) const {
+    T* to = to_ + row * stride_ + Columns::column(col);
+    if (col + 1 < cols && reinterpret_cast<u64>(to) % sizeof(Pair) == 0)
+      *reinterpret_cast<Pair*>(to) = x;
+    else
+      put(to, x, col + 1 < cols);
+  }
+};
+
+// Straight from registers with bounds checks. Lanes 4 apart exchange values, so that each has two neighbouring columns
+// of a row of the output, which `Out` writes.
+template <class T, class Columns = SideBySide, class Out = DirectStore<T, Columns>>
 class SwappedStore {
-  DirectStore<T, Columns> out_;
+  Out out_;
 
  public:
   DEVICE SwappedStore(T* to, u64 stride) : out_(to, stride) {}

@@ -119,7 +119,7 @@ DEVICE void math(const Params& p) {
     // spec: groups: rows of this tile's end where its group does
     const u32 group = tile.group(), rows = tile.rows();
     const Epilogue epilogue{p, group, rows};
-    gemmgen::SwappedStore<bf16> store(p.d + group * p.d_group, p.d_stride);
+    gemmgen::SwappedStore<bf16, gemmgen::SideBySide, gemmgen::PairStore<bf16>> store(p.d + group * p.d_group, p.d_stride);
     // spec: epilogue
     const u32 col = tile.n() + first_row + ptx::warp_index() % 4 * 16;
 #pragma unroll

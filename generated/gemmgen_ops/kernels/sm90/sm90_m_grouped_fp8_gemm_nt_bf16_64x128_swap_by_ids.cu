@@ -104,7 +104,7 @@ DEVICE void math(const Params& p) {
   using Mma = ptx::Wgmma<64>;
   // This warpgroup's columns of the tile, the product's rows, in blocks of 64.
   const u32 first_row = (ptx::warp_index() - 4) / 4 * 64;
-  gemmgen::SwappedStore<bf16> store(p.d, p.d_stride);
+  gemmgen::SwappedStore<bf16, gemmgen::SideBySide, gemmgen::PairStore<bf16>> store(p.d, p.d_stride);
 
   const u32 k_blocks = gemmgen::ceil_div(p.k, TILE_K);
   gemmgen::Cursor<ab::SLOTS> at;
