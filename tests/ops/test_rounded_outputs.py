@@ -21,6 +21,7 @@ PATHS: dict[str, Callable[[DType], KernelSpec]] = {
     "sm90 staged": lambda d: dense.bf16_gemm("nt", Shape(64, 48, groups=1), d),
     "sm90 staged, wide": lambda d: dense.bf16_gemm("nt", Shape(64, 128, groups=1), d),
     "sm90 direct": lambda d: dense.bf16_gemm("nt", Shape(64, 24, groups=1), d, direct_store=True),
+    "sm90 swapped": lambda d: dense.bf16_gemm("nt", Shape(16, 64, groups=1, swap=True), d),
     "sm100 rows": lambda d: dense_sm100.bf16_gemm("nt", PairShape(96), d),
     "sm100 rows, direct": lambda d: dense_sm100.bf16_gemm("nt", PairShape(48), d, direct_store=True),
     "sm100 columns": lambda d: dense_sm100.bf16_gemm("nt", PairShape(32, swap=True), d),
