@@ -53,7 +53,7 @@ DENSE = tuple(dense_family())
 @pytest.mark.parametrize("place", range(len(DENSE)), ids=lambda place: DENSE[place].spec.name)
 def test_dense_products_are_exact(place: int) -> None:
     subject = DENSE[place]
-    subject.must_pass(((SCHEDULES[place % 4], place), (SCHEDULES[(place + 2) % 4], place)))
+    subject.must_pass(((SCHEDULES[place % 4], place),))
 
 
 KINDS = {
@@ -76,7 +76,7 @@ def test_every_kind_of_factors_and_layout(kind: str, by: str) -> None:
 @pytest.mark.parametrize("shape", SWAPPED_SHAPES, ids=lambda shape: shape.label)
 def test_every_tile_that_ships(shape: Shape, by: str) -> None:
     dense, place = fp8_gemm_nt(shape), SWAPPED_SHAPES.index(shape) + WAYS.index(by)
-    for schedule in (SCHEDULES[place % 4], SCHEDULES[(place + 1) % 4]):
+    for schedule in SCHEDULES if by == "ends" and shape.m == 16 else SCHEDULES[place % 4 : place % 4 + 1]:
         problem(dense, by, given=layout(by, 1, dense, COUNTS)).run(schedule, seed=place)
 
 
@@ -86,7 +86,7 @@ def test_every_tile_that_ships(shape: Shape, by: str) -> None:
         ("fp8", swapped(16, 64, groups=1, cluster=(1, 2)), "ids"),
         ("fp8", swapped(16, 64, groups=1, cluster=(2, 1)), "ends"),
         ("fp8", swapped(16, 64, groups=1, stream=True), "counts"),
-        ("fp8", swapped(8, 256), "ends"),
+        ("fp8", swapped(40, 192, groups=3), "ends"),
     ],
 )
 def test_every_kind_of_tile(kind: str, shape: Shape, by: str) -> None:
@@ -99,12 +99,11 @@ def test_groups_that_start_at_multiples(kind: str, alignment: int, zero_padding:
     problem(KINDS[kind](LOW), "ends", alignment, zero_padding=zero_padding).run("starve")
 
 
-@pytest.mark.parametrize("shape", SWAPPED_SHAPES[:2], ids=lambda shape: shape.label)
-def test_partial_tiles_of_masked_groups(shape: Shape) -> None:
+def test_partial_tiles_of_masked_groups() -> None:
     """Fewer rows than a tile has, and than the matrix of a group; the neighbours are not touched."""
     for place, most in enumerate((8, 16, 32, 100)):
         given = by_counts((most, 1, most // 2 + 1, 0), most)
-        problem(fp8_gemm_nt(shape), "counts", given=given, n=136).run(SCHEDULES[place], seed=most)
+        problem(fp8_gemm_nt(SWAPPED_SHAPES[0]), "counts", given=given, n=136).run(SCHEDULES[place], seed=most)
 
 
 @pytest.mark.parametrize(("kind", "by"), [("fp8", "counts"), ("fp8_rows", "ids"), ("fp8", "ends")])

@@ -15,7 +15,7 @@ _WIDE = Shape(16, 256, slots=2, unroll=1, swap=True)
 _LOW = Shape(16, 64, groups=1, slots=2, unroll=1, swap=True)
 
 # groups that begin inside 16 bytes of scales; two warpgroups, each with a scale of B of its own and two blocks of rows
-register("swapped_offsets", of_row_groups(fp8_gemm_nt(_WIDE), "ends", (5, 0, 18, 1), n=264, k=400))
+register("swapped_offsets", of_row_groups(fp8_gemm_nt(_WIDE), "ends", (5, 0, 18, 1), n=200, k=272))
 # a matrix for each group, which its rows do not fill
 register("swapped_masked", of_row_groups(bf16_gemm("nt", _LOW), "counts", (5, 0, 18, 1), n=72, k=168))
 # a scale for every row and column of the product
