@@ -18,6 +18,11 @@ from gemmgen.ops.tuned import Measured
 
 S = TypeVar("S", Shape, PairShape, WarpShape)
 Last = Callable[[KernelSpec], KernelSpec]
+ONLY_SWAPPED = (
+    "; groups start at multiples that only swapped tiles divide, so set_mk_alignment_for_contiguous_layout(128) and "
+    "pad groups to it, or pass their ends"
+)
+"""The way out where row ids leave no other tiles."""
 
 
 def as_it_is(spec: KernelSpec) -> KernelSpec:
@@ -79,9 +84,10 @@ class Family(Generic[S]):
             return tuple(self._candidate(shape, None) for shape in self.shapes)
         shapes = self._admitting(self.fused or self.shapes, epilogue) or self._admitting(self.others, epilogue)
         if not shapes:
-            usual = next((shape for shape in self.shapes if not shape.swap), self.shapes[0])
-            first = _refusal(self.make(usual), epilogue, self.last)
-            raise ValueError(f"epilogue {epilogue.name!r} fits no tile of this operator: {first}")
+            usual = next((shape for shape in self.shapes if not shape.swap), None)
+            first = _refusal(self.make(usual or self.shapes[0]), epilogue, self.last)
+            way_out = "" if usual else ONLY_SWAPPED
+            raise ValueError(f"epilogue {epilogue.name!r} fits no tile of this operator: {first}{way_out}")
         return tuple(self._candidate(shape, epilogue) for shape in shapes)
 
     def _candidate(self, shape: S, epilogue: Epilogue | None) -> Candidate:

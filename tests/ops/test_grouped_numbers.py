@@ -48,6 +48,15 @@ def test_bf16_rows_one_behind_the_other_in_fp32() -> None:
     assert torch.equal(d, problem.product.float())
 
 
+def test_groups_that_start_at_multiples_of_few_rows() -> None:
+    """Of tiles by row ids only swapped ones divide them."""
+    ops.set_mk_alignment_for_contiguous_layout(16)
+    problem = fp8_problem(ids(COUNTS, 16, tail=1))
+    d = problem.output()
+    ops.m_grouped_fp8_gemm_nt_contiguous(problem.a, problem.b, d, problem.layout.given)
+    assert torch.equal(d, problem.product.to(d.dtype))
+
+
 @pytest.mark.parametrize(("sfa", "expected"), [("k", None), ("m", 4)])
 def test_fp8_masked(sfa: str, expected: int | None) -> None:
     layout = counts_of((3, 0, 20), 20)

@@ -157,6 +157,17 @@ def test_an_alignment_that_no_tile_divides() -> None:
         contiguous(problem, offsets=False)
 
 
+def test_an_epilogue_that_no_tile_of_so_few_rows_has() -> None:
+    ops.set_mk_alignment_for_contiguous_layout(16)
+    problem = fp8_problem(ids((3, 5), 16), n=128)
+    message = (
+        r"fits no tile of this operator: .* do not swap; groups start at multiples that only swapped tiles divide, so "
+        r"set_mk_alignment_for_contiguous_layout\(128\) and pad"
+    )
+    with pytest.raises(ValueError, match=message):
+        ops.m_grouped_fp8_gemm_nt_contiguous_mxfp8out(problem.a, problem.b, None, None, problem.layout.given)
+
+
 def test_operands_of_an_epilogue_that_the_operator_takes_itself() -> None:
     operands = tuple(
         Operand(name=name, dtype=DType.BF16, box=box) for name, box in (("layout", ("n",)), ("d", ("m", "n")))
