@@ -130,7 +130,8 @@ def step_view(plan: Plan, entry: StepPlan, columns: str) -> dict[str, Any]:
     elif isinstance(step, Quantise):
         view.update(note=f" to {step.to} with scales {step.scales}{_through(step.through)}")
     elif isinstance(step, Store):
-        view.update(note=f" to {step.to}{_through(step.through)}")
+        adds = ", which adds" if step.accumulate else ""
+        view.update(note=f" to {step.to}{_through(step.through)}{adds}")
     return view
 
 

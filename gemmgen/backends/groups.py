@@ -66,13 +66,13 @@ def row_end(plan: Plan) -> str:
 def skips_idle_rows(plan: Plan, warps: int) -> bool:
     """Whether a warpgroup multiplies nothing where all rows of its part of a tile are past the end of the group.
 
-    Ids say where a group ends no earlier than its rows are stored; rows that become 0 need every warp. Warpgroups of a
-    swapped product have the same rows.
+    That is where CTAs copy B for each other: those that have less to do would otherwise run ahead of their neighbours,
+    and B would come from memory for each of them; that cost an H100 up to 20 %. Rows that become 0 need every warp, and
+    warpgroups of a swapped product have the same rows.
     """
-    spans = isinstance(plan.groups, RowGroups) and plan.groups.by != "ids" and not plan.groups.zero_padding
-    several = warps > WARPGROUP and plan.cluster.size == 1
     swapped = getattr(plan.mma, "row_axis", "m") == "n"
-    return spans and several and not swapped and not getattr(plan.mma, "overlap_epilogue", False)
+    several = warps > WARPGROUP and plan.cluster.m > 1 and not swapped
+    return isinstance(plan.groups, RowGroups) and not plan.groups.zero_padding and several
 
 
 def _moves(plan: Plan) -> list[str]:
@@ -206,10 +206,11 @@ def group_coordinate(plan: Plan, operand: str) -> str:
 
 def staged_rows(plan: Plan) -> tuple[str, str]:
     """The type of rows that a staged store is made for, and with, where the end of a group cuts them; commas first."""
+    adds = plan.store.accumulate
     if isinstance(plan.groups, KGroups):
-        return ", gemmgen::GroupClipped", ""
+        return f", gemmgen::Group{'Added' if adds else 'Clipped'}", ""
     if plan.groups is None:
-        return "", ""
+        return ", gemmgen::Added" if adds else "", ""
     output = plan.operand(plan.store.operand)
     kind = f"gemmgen::{'Own' if output.grouped else 'Next'}Rows<{C_TYPES[output.dtype]}>"
     group = f", p.{output.name}_rows_group" if output.grouped else ""

@@ -34,9 +34,12 @@ WORD_SOURCES = {
 
 
 def columns_of(store: StorePlan) -> str:
-    """The last argument of a store whose columns move, with the comma before it; else nothing."""
+    """The last argument of a store whose columns move, or are added to by lanes, with a comma first; else nothing."""
     heads = store.heads
-    return f", gemmgen::HeadSplit<{heads.left}, {heads.mid}, {heads.right}>" if heads else ""
+    moved = f"gemmgen::HeadSplit<{heads.left}, {heads.mid}, {heads.right}>" if heads else ""
+    if store.accumulate and store.through is None:
+        return f", gemmgen::Adding<{moved or 'gemmgen::SideBySide'}>"
+    return f", {moved}" if moved else ""
 
 
 def place_name(ring: RingPlan, operand: str) -> str:

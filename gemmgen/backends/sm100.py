@@ -371,6 +371,7 @@ def _output_path(spec: KernelSpec, mma: UmmaPlan) -> StorePlan:
         row_bytes=row_bytes,
         rows=rows,
         slots=slots,
+        accumulate=spec.accumulates,
         **quantising(spec, row_bytes * 8 // output.dtype.bits),
     )
     return split_heads(spec, plan)

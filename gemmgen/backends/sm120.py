@@ -238,6 +238,7 @@ def _output_path(spec: KernelSpec, mma: MmaSyncPlan) -> StorePlan:
         raise ValueError(f"output {output.name!r} is quantised along n, which swap_ab puts on the rows; do not swap")
     width = spec.output_columns(mma.column_blocks * BLOCK_COLUMNS)
     plan = StorePlan(operand=output.name, dtype=output.dtype, through=step.through, **quantising(spec, width))
+    plan = plan.replace(accumulate=spec.accumulates)
     if step.through is None:
         return split_heads(spec, plan)
     if mma.row_axis == "n":

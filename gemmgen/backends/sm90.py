@@ -321,13 +321,15 @@ def _output_path(spec: KernelSpec) -> StorePlan:
         raise ValueError(f"output {output.name!r} is m-contiguous; sm90 epilogues store rows, so make n contiguous")
     if is_swapped(spec):
         check_swapped_store(spec)
-        return split_heads(spec, StorePlan(operand=output.name, dtype=output.dtype, through=None))
+        held = StorePlan(operand=output.name, dtype=output.dtype, through=None, accumulate=spec.accumulates)
+        return split_heads(spec, held)
     width = spec.output_columns(stored_columns(spec))
     if output.dtype == DType.E2M1:
         raise ValueError(f"output {output.name!r} is e2m1: sm90 has no instruction that rounds to 4 bits; use e4m3")
     joined = _is_joined(spec, width)
     width = spec.output_columns(spec.tile.n) if joined else width
     plan = StorePlan(operand=output.name, dtype=output.dtype, through=step.through, **quantising(spec, width))
+    plan = plan.replace(accumulate=spec.accumulates)
     plan = plan.replace(joined=True) if joined else plan
     if step.through is not None:
         slots = spec.ring(step.through).slots or 2

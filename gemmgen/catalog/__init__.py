@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from gemmgen.catalog.dense import Shape, bf16_gemm, fp8_gemm_nt, launched_early
+from gemmgen.catalog.dense import Shape, accumulating, bf16_gemm, fp8_gemm_nt, launched_early
 from gemmgen.catalog.dense_sm100 import Factor, PairShape
 from gemmgen.catalog.dense_sm100 import bf16_gemm as bf16_gemm_sm100
 from gemmgen.catalog.dense_sm120 import WarpShape
@@ -20,9 +20,9 @@ from gemmgen.catalog.fused import (
     mxfp8_output,
 )
 from gemmgen.catalog.grouped import (
-    GROUPED_SHAPES,
     LAYOUT,
     WIDE_GROUPED_SHAPES,
+    grouped_shapes,
     in_k_groups,
     in_row_groups,
     of_group,
@@ -127,7 +127,6 @@ __all__ = [
     "FP8",
     "FP8_FP4",
     "FUSED",
-    "GROUPED_SHAPES",
     "GROUPED_SHAPES_SM100",
     "LAYOUT",
     "LAYOUTS",
@@ -144,6 +143,7 @@ __all__ = [
     "Product",
     "Shape",
     "WarpShape",
+    "accumulating",
     "all_specs",
     "behind",
     "bf16_gemm",
@@ -157,6 +157,7 @@ __all__ = [
     "fp8_shapes",
     "fused_operator",
     "fused_specs",
+    "grouped_shapes",
     "grouped_shapes_sm120",
     "grouped_specs",
     "head_split_output",

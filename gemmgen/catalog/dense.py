@@ -180,6 +180,13 @@ def _dense(
     return launched_early(spec) if programmatic_launch else spec
 
 
+def accumulating(spec: KernelSpec) -> KernelSpec:
+    """The same kernel, which adds to what its output holds; of any architecture, staged and fp32."""
+    store = spec.epilogue[-1]
+    assert isinstance(store, Store)
+    return spec.replace(name=f"{spec.name}_add", epilogue=(*spec.epilogue[:-1], store.replace(accumulate=True)))
+
+
 def launched_early(spec: KernelSpec) -> KernelSpec:
     """The same kernel, which starts before the one ahead of it has ended.
 

@@ -7,18 +7,37 @@ from gemmgen.ir import DType, KernelSpec, KGroups, Operand, RowGroups
 
 LAYOUT = "layout"
 """The operand that says where groups lie."""
-SWAPPED_SHAPES = tuple(Shape(rows, 128, unroll=2, swap=True) for rows in (16, 32, 64))
-"""For groups of few rows: n is on the product's rows, of which there are 64 whatever a group has."""
-LOW, SQUARE = Shape(64, 128, groups=1), Shape(128, 128, unroll=8, staging=4)
-GROUPED_SHAPES = (
-    *SWAPPED_SHAPES,
-    Shape(64, 32, groups=1),
-    LOW,
-    SQUARE,
-    Shape(128, 192, unroll=1, staging=3),
-    Shape(256, 128, unroll=1),
+SWAPPED_SHAPES = (
+    Shape(16, 128, swap=True, stream=True),
+    Shape(32, 64, groups=1, swap=True, stream=True),
+    Shape(32, 128, swap=True),
 )
-"""The tiles of row groups on sm90, for every type and layout."""
+"""For groups of few rows: n is on the product's rows, of which there are 64 whatever a group has.
+
+Among them narrow tiles are for few weights, so that no SM reads many more than another.
+"""
+LOW, SQUARE = Shape(64, 128, groups=1), Shape(128, 128)
+FP8_SHAPES = (Shape(128, 256, width=128, unroll=1), Shape(128, 192, unroll=1, staging=3, overlap=True))
+FP8_PAIR = Shape(128, 256, width=128, unroll=1, cluster=(2, 1))
+"""Two CTAs that share what they read of B, of a group that has rows for both."""
+FP8_TALL = Shape(256, 128, unroll=1, overlap=True)
+BF16_SHAPES = (Shape(128, 256, unroll=1),)
+BF16_TALL = Shape(256, 128, unroll=1)
+ALIGNED_ROWS = 128
+"""Rows that padded groups start at multiples of, if nothing else is said: tiles of more would be of two groups."""
+
+
+def grouped_shapes(factors: DType, by: str) -> tuple[Shape, ...]:
+    """The tiles of row groups on sm90 by the type of the factors and what layouts hold, few rows first."""
+    one_byte = factors == DType.E4M3
+    large = FP8_SHAPES if one_byte else BF16_SHAPES
+    if by == "counts" and one_byte:
+        large = (FP8_PAIR, *large)
+    if by == "ends":
+        large = (*large, FP8_TALL if one_byte else BF16_TALL)
+    return (*SWAPPED_SHAPES, LOW, SQUARE, *large)
+
+
 WIDE_GROUPED_SHAPES = (Shape(64, 256, groups=1, width=128, unroll=1), Shape(128, 256, width=128, unroll=1))
 """For epilogues that need 256 columns of the product in a warp: gates of columns that are quantised by 128."""
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from gemmgen.catalog.dense import Shape, bf16_gemm, fp8_gemm_nt
+from gemmgen.catalog.dense import bf16_gemm, fp8_gemm_nt
 from gemmgen.catalog.fused import mxfp8_output
-from gemmgen.catalog.grouped import GROUPED_SHAPES, LOW, SQUARE, SWAPPED_SHAPES, WIDE_GROUPED_SHAPES, in_row_groups
+from gemmgen.catalog.grouped import ALIGNED_ROWS, FP8_SHAPES, LOW, SQUARE, grouped_shapes, in_row_groups
 from gemmgen.catalog.grouped_sm100 import grouped_sm100
 from gemmgen.catalog.grouped_sm120 import grouped_sm120
 from gemmgen.catalog.k_grouped import k_grouped
-from gemmgen.ir import KernelSpec
+from gemmgen.ir import DType, KernelSpec
 
-PSUM_ALIGNMENT = 128
-"""Where groups start whose ends are given, unless a process says otherwise."""
-LAYOUTS = (("ids", 1, False), ("ends", 1, False), ("ends", PSUM_ALIGNMENT, True), ("counts", 1, False))
+LAYOUTS = (("ids", 1, False), ("ends", 1, False), ("ends", ALIGNED_ROWS, True), ("counts", 1, False))
 """What a layout holds, the alignment of ends, and whether rows between groups become 0."""
 
 
@@ -27,16 +25,12 @@ def grouped_specs() -> dict[str, KernelSpec]:
 
 def _rows_sm90() -> Iterator[KernelSpec]:
     for by, alignment, zero_padding in LAYOUTS:
-        for shape in (*GROUPED_SHAPES, *WIDE_GROUPED_SHAPES[1:]):
-            if _fits(shape, by):
-                yield in_row_groups(fp8_gemm_nt(shape), by, alignment, zero_padding)
+        for shape in grouped_shapes(DType.E4M3, by):
+            yield in_row_groups(fp8_gemm_nt(shape), by, alignment, zero_padding)
     for by, alignment, zero_padding in LAYOUTS:
-        for layout, shape in (("nt", SWAPPED_SHAPES[0]), ("nt", LOW), ("nt", SQUARE), ("nn", SQUARE)):
-            yield in_row_groups(bf16_gemm(layout, shape), by, alignment, zero_padding)
+        for shape in grouped_shapes(DType.BF16, by):
+            yield in_row_groups(bf16_gemm("nt", shape), by, alignment, zero_padding)
+        yield in_row_groups(bf16_gemm("nn", SQUARE), by, alignment, zero_padding)
     for by in ("ids", "ends"):
-        yield in_row_groups(mxfp8_output(False).of(fp8_gemm_nt(SQUARE)), by)
-
-
-def _fits(shape: Shape, by: str) -> bool:
-    """Whether tiles divide the alignment that groups by ids have."""
-    return by != "ids" or PSUM_ALIGNMENT % shape.m == 0
+        for shape in (LOW, *FP8_SHAPES):
+            yield in_row_groups(mxfp8_output(False).of(fp8_gemm_nt(shape)), by)

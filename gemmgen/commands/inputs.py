@@ -36,7 +36,7 @@ CPU = torch.device("cpu")
 
 
 def random_operands(spec: KernelSpec, sizes: Mapping[str, int], seed: int, device: torch.device = CPU) -> Operands:
-    """Normal data, quantised block by block where the spec scales blocks; outputs full of NaN bits."""
+    """Normal data, quantised block by block where the spec scales blocks; outputs full of NaN bits, or added to."""
     sizes = {**sizes, "s": SLICES}
     generator = torch.Generator(device).manual_seed(seed)
     found: Operands = {}
@@ -51,7 +51,10 @@ def random_operands(spec: KernelSpec, sizes: Mapping[str, int], seed: int, devic
         else:
             values = torch.randn(_shape(operand, sizes), generator=generator, device=device)
             found[operand.name] = lay_out(_representable(values, operand, spec), operand)
-    return {**found, **{output.name: poisoned(output, sizes, device) for output in spec.outputs}}
+    written = {output.name: poisoned(output, sizes, device) for output in spec.outputs}
+    if spec.accumulates:
+        written[spec.output.name].copy_(torch.randn(_shape(spec.output, sizes), generator=generator, device=device))
+    return {**found, **written}
 
 
 def poisoned(output: Operand, sizes: Mapping[str, int], device: torch.device = CPU) -> torch.Tensor:

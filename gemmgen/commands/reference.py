@@ -62,7 +62,7 @@ def judged(spec: KernelSpec) -> tuple[str, ...]:
 def reference(spec: KernelSpec, operands: Operands, output: str | None = None) -> torch.Tensor:
     """An output, the stored one by default, in float64 on the dequantised inputs, before it is rounded to its type.
 
-    Of a reduction, the numbers that it reduces.
+    Of a reduction, the numbers that it reduces. An output that is added to holds what it did before.
     """
     a, b = (_numbers(operands[each.name], each) for each in factors_of(spec))
     if pairs := scaled_pairs(spec):
@@ -80,6 +80,8 @@ def reference(spec: KernelSpec, operands: Operands, output: str | None = None) -
             return _saturated(result, spec.operand(step.to).dtype)
         if isinstance(step, Reduce) and step.to == output:
             return result
+    if spec.accumulates:
+        result = result + _numbers(operands[spec.output.name], spec.output)
     return result
 
 

@@ -263,6 +263,8 @@ class StorePlan(Node):
     joined: bool = False
     """Whether products side by side are stored together, because a block has columns of both."""
     heads: HeadSplit | None = None
+    accumulate: bool = False
+    """Whether memory adds what is written to what it holds."""
 
 
 class Param(Node):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, model_validator
 
 from gemmgen.ir.dtype import Arch, DType
-from gemmgen.ir.groups import Groups, groups_fit
+from gemmgen.ir.groups import Groups, RowGroups, groups_fit
 from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import Operand, split_axis
 from gemmgen.ir.prologue import prologue_fits, slices_fit
@@ -87,6 +87,12 @@ class KernelSpec(Node):
         """Every operand that is written: what the last step of the epilogue stores, then others as chains name them."""
         *steps, last = self.epilogue
         return tuple(self.operand(name) for step in (last, *steps, *self.prologue) for name in step.outputs)
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether the output is added to what it holds."""
+        last = _store(self)
+        return isinstance(last, Store) and last.accumulate
 
     @property
     def sliced(self) -> bool:
@@ -305,6 +311,8 @@ def _step_operands_fit(spec: KernelSpec, step: Step, where: str, columns: str) -
         _quantising_fits(spec, step, where, columns)
     if isinstance(step, Keep):
         _keeping_fits(spec, step, where, columns)
+    if isinstance(step, Store) and step.accumulate:
+        _accumulating_fits(spec, step, where)
     if isinstance(step, Store | Quantise):
         if spec.operand(step.to).plane != boxes[3]:
             raise ValueError(f"{where}: {step.kind} to {step.to!r} needs box {boxes[3]}")
@@ -314,6 +322,16 @@ def _step_operands_fit(spec: KernelSpec, step: Step, where: str, columns: str) -
                 raise ValueError(
                     f"{where}: ring {ring.name!r} must have turns='store' and hold ({step.to!r},) to stage this store"
                 )
+
+
+def _accumulating_fits(spec: KernelSpec, step: Store, where: str) -> None:
+    instead = "a Residual of a matrix, for which a call may pass the output"
+    if spec.operand(step.to).dtype != DType.F32:
+        raise ValueError(
+            f"{where}: {step.to!r} holds {spec.operand(step.to).dtype}, and memory adds in fp32 here; use {instead}"
+        )
+    if isinstance(spec.groups, RowGroups):
+        raise ValueError(f"{where}: rows that the end of a group cuts off are copied, not added; use {instead}")
 
 
 def _keeping_fits(spec: KernelSpec, step: Keep, where: str, columns: str) -> None:

@@ -242,11 +242,15 @@ class Quantise(_Link):
 
 
 class Store(_Link):
-    """Write to an operand: by TMA through a ring of staging buffers, or from registers if ``through`` is left out."""
+    """Write to an operand: by TMA through a ring of staging buffers, or from registers if ``through`` is left out.
+
+    With ``accumulate`` it is added to what the fp32 operand holds: each element once, so that results repeat.
+    """
 
     kind: Literal["store"] = "store"
     to: Name
     through: Name | None = None
+    accumulate: bool = False
 
     @property
     def operands(self) -> tuple[str, ...]:

@@ -60,6 +60,16 @@ PUSH = 1400
 """Cycles until pushed sums are added up, beside one for every 4 elements of the tile."""
 PACKED = 0.9
 """Share of the CTAs an SM could hold that are there at once in clusters of more than a pair."""
+WARPGROUP_ROWS = 64
+"""Rows of a product."""
+BETWEEN_IN_GROUPS = {False: 105, True: 55}
+"""Cycles between K blocks with promotion where a CTA has dozens of tiles, by whether epilogues run beside products."""
+EPILOGUE_IN_GROUPS = 1500
+"""Cycles of an epilogue there, of either kind, beside one for every 16 elements of the tile."""
+UNEVEN = (-20, -12, -4, 4, 12, 20)
+"""Per cent by which rows of groups are taken to differ from their mean."""
+LAST_WAVE = 0.25
+"""Share of the SMs without a tile in the last wave that device memory is the slower for, where weights are streamed."""
 MHZ = 1650
 """Cycles a microsecond: the clock of an H100 under these loads."""
 LAUNCH_US = 4.7
@@ -71,26 +81,42 @@ def microseconds(cycles: float) -> float:
     return LAUNCH_US + cycles / MHZ
 
 
-def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool, groups: int = 1) -> Cost:
+def cost(
+    shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool, groups: int = 1, uneven: bool = False
+) -> Cost:
     """Cycles the problem takes with this tile, by term. ``k_bytes`` is k times the bytes of an element of A.
 
-    Groups are as many problems of ``m`` rows each, whose tiles share the waves.
+    Groups are as many problems of ``m`` rows each, whose tiles share the waves; ``uneven`` ones have more and fewer.
     """
     if shape.splits is not None:
         return _few_rows(shape, shape.splits, m, n, k_bytes, sms, promoted)
     ctas = shape.cluster[0] * shape.cluster[1]
-    units = groups * -(-m // (shape.m * shape.cluster[0])) * -(-n // (shape.n * shape.cluster[1]))
+    down = _units_down(m, shape.m * shape.cluster[0], groups, uneven)
+    units = down * -(-n // (shape.n * shape.cluster[1]))
     at_once = max(1, sms * shape.ctas_per_sm // ctas)
-    name, block = _block(shape, m, n, units * ctas, sms, promoted)
-    tile = {name: -(-k_bytes // 128) * block, "epilogue": _epilogue(shape)}
+    name, block = _block(shape, m, n, units * ctas, sms, promoted, uneven)
+    if uneven and shape.cluster[0] > 1:  # where warpgroups without rows multiply nothing
+        rows = _units_down(m, WARPGROUP_ROWS, groups, uneven) * WARPGROUP_ROWS
+        block *= max(0.5, rows / (down * shape.m * shape.cluster[0]))
+    tile = {name: -(-k_bytes // 128) * block, "epilogue": _epilogue(shape, uneven)}
     compute = in_waves(tile, units / at_once, _waves(shape, m, n, units, at_once, k_bytes, sms, promoted))
     start = {"start": SOLE_START if shape.ctas_per_sm == 1 else 0}
     memory = groups * ((m + n) * k_bytes + 2 * m * n) / DEVICE_BYTES
+    if uneven:
+        memory *= 1 + LAST_WAVE * (-(-units // at_once) * at_once / units - 1)
     return Cost(beside_memory({**compute, **start}, memory, OVERLAP))
 
 
-def _epilogue(shape: Shape) -> float:
-    return (0 if shape.overlap else EPILOGUE) + shape.m * shape.n / 16
+def _units_down(m: int, rows: int, groups: int, uneven: bool) -> int:
+    """How many units of so many rows all groups have below one another."""
+    if not uneven:
+        return groups * -(-m // rows)
+    each = sum(-(-m * (100 + part) // (100 * rows)) for part in UNEVEN) / len(UNEVEN)
+    return max(1, round(groups * each))
+
+
+def _epilogue(shape: Shape, uneven: bool = False) -> float:
+    return (EPILOGUE_IN_GROUPS if uneven else 0 if shape.overlap else EPILOGUE) + shape.m * shape.n / 16
 
 
 def _waves(shape: Shape, m: int, n: int, units: int, at_once: int, k_bytes: int, sms: int, promoted: bool) -> float:
@@ -111,12 +137,15 @@ def _copies(shape: Shape, m: int, n: int, tiles: int, sms: int) -> float:
     return (shape.m + shape.n - past) * 128 / L2_BYTES + past * PAST_LINE
 
 
-def _block(shape: Shape, m: int, n: int, tiles: int, sms: int, promoted: bool) -> tuple[str, float]:
+def _block(
+    shape: Shape, m: int, n: int, tiles: int, sms: int, promoted: bool, uneven: bool = False
+) -> tuple[str, float]:
     """What bounds a K block of 128 bytes, and its cycles, in a problem of so many tiles."""
+    between = BETWEEN_IN_GROUPS[shape.overlap] if uneven and promoted else BETWEEN_PRODUCTS[promoted]
     crowding = 1.0 if tiles * 4 >= 3 * sms else 0.8
     shared = shape.ctas_per_sm > 1
     bounds = {
-        "products": _area(shape) / PRODUCT_ROWS + BETWEEN_PRODUCTS[promoted],
+        "products": _area(shape) / PRODUCT_ROWS + between,
         "copies": _copies(shape, m, n, tiles, sms) * crowding * (HALF_RING if shared else 1),
         "ring turn": TURN[promoted],
     }

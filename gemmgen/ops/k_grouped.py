@@ -19,7 +19,7 @@ from gemmgen.ops.k_selection import KSplit, bf16_spec, fp8_apart_spec
 from gemmgen.ops.launch import Slots
 from gemmgen.ops.memory import pointer_fault, tma_fault
 from gemmgen.ops.problem import Tensors, require
-from gemmgen.ops.tail import Tail, plain
+from gemmgen.ops.tail import Tail, accumulates, plain
 from gemmgen.runtime.kernel_text import Target
 
 BLOCK = 128
@@ -37,11 +37,18 @@ _SCALES = tuple(
 
 
 def bf16_call(
-    a: torch.Tensor, b: torch.Tensor, layout: torch.Tensor, c: torch.Tensor | None, split: KSplit, d: torch.Tensor
+    a: torch.Tensor,
+    b: torch.Tensor,
+    layout: torch.Tensor,
+    c: torch.Tensor | None,
+    split: KSplit,
+    d: torch.Tensor,
+    accumulate: bool = False,
 ) -> tuple[Dispatcher, Slots]:
-    """The dispatcher of a call with a [k, m] and b [k, n], and its arguments."""
+    """The dispatcher of a call with a [k, m] and b [k, n], and its arguments; to ``accumulate`` takes no C."""
     check_matrices(a=a, b=b)
-    return _bf16_dispatcher(d.dtype, c is not None, split), _slots((a.mT, b.mT, layout), c, d)
+    c = None if accumulate else c
+    return _bf16_dispatcher(d.dtype, c is not None, split, accumulate), _slots((a.mT, b.mT, layout), c, d)
 
 
 def fp8_apart_call(
@@ -52,6 +59,7 @@ def fp8_apart_call(
     layout: torch.Tensor,
     c: torch.Tensor | None,
     d: torch.Tensor,
+    accumulate: bool = False,
 ) -> tuple[Dispatcher, Slots]:
     """The dispatcher of a call whose factors lie group by group, flat, and its arguments; scales are [k/128, rows]."""
     check_matrices(sfa=sfa, sfb=sfb)
@@ -61,8 +69,14 @@ def fp8_apart_call(
         _whole(name, tensor, rows, blocks * BLOCK)
         for name, tensor, rows in (("a", a, d.shape[1]), ("b", b, d.shape[2]))
     )
+    c = None if accumulate else c
     slots = _slots((data[0], sfa.mT, data[1], sfb.mT, layout), c, d)
-    return _fp8_apart_dispatcher(d.dtype, c is not None), slots
+    return _fp8_apart_dispatcher(d.dtype, c is not None, accumulate), slots
+
+
+def adds_in_place(c: torch.Tensor | None, d: torch.Tensor) -> bool:
+    """Whether C is d itself, to which the kernel then adds where it lies."""
+    return d.dim() == 3 and accumulates(c, d, grouped_tail(plain(d.dtype, False), "counts").main)
 
 
 def _slots(factors: Slots, c: torch.Tensor | None, d: torch.Tensor) -> Slots:
@@ -95,8 +109,8 @@ def _whole(name: str, flat: torch.Tensor, rows: int, k: int) -> torch.Tensor:
 
 
 @cache
-def _bf16_dispatcher(dtype: torch.dtype, residual: bool, split: KSplit) -> Dispatcher:
-    tail = grouped_tail(plain(dtype, residual), "counts")
+def _bf16_dispatcher(dtype: torch.dtype, residual: bool, split: KSplit, accumulate: bool) -> Dispatcher:
+    tail = grouped_tail(plain(dtype, residual, accumulate), "counts")
 
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
         return Choice(bf16_spec(target, sizes, split, **tail.spec_choices(tensors)))
@@ -105,8 +119,8 @@ def _bf16_dispatcher(dtype: torch.dtype, residual: bool, split: KSplit) -> Dispa
 
 
 @cache
-def _fp8_apart_dispatcher(dtype: torch.dtype, residual: bool) -> Dispatcher:
-    tail = grouped_tail(plain(dtype, residual), "counts")
+def _fp8_apart_dispatcher(dtype: torch.dtype, residual: bool, accumulate: bool) -> Dispatcher:
+    tail = grouped_tail(plain(dtype, residual, accumulate), "counts")
     operands = (_FP8[0], _SCALES[0], _FP8[1], _SCALES[1])
 
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:

@@ -6,7 +6,7 @@ Knows types, shapes and what each architecture reads; on sm120 factors are turne
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -17,7 +17,7 @@ from gemmgen.ir import Arch, DType, Operand
 from gemmgen.ops.architecture import SCALING, family_at
 from gemmgen.ops.dispatch import Choice, Dispatcher
 from gemmgen.ops.groups import grouped_tail
-from gemmgen.ops.k_grouped import LAYOUT, check_matrices
+from gemmgen.ops.k_grouped import LAYOUT, adds_in_place, check_matrices
 from gemmgen.ops.k_selection import NT, SCALES_PER_WORD, TN, KSplit, scaled_spec
 from gemmgen.ops.memory import check_no_gradient, check_overlap, tma_fault
 from gemmgen.ops.problem import Tensors, check_devices, check_problem, require
@@ -50,10 +50,12 @@ class Call:
     ks: Sequence[int]
     gran: int
     split: KSplit
+    accumulate: bool = False
+    """Whether d is added to where it lies; there is no c then."""
 
     @property
     def _tail(self) -> Tail:
-        return grouped_tail(plain(self.d.dtype, self.c is not None), "counts")
+        return grouped_tail(plain(self.d.dtype, self.c is not None, self.accumulate), "counts")
 
     @property
     def _after(self) -> tuple[torch.Tensor, ...]:
@@ -90,6 +92,9 @@ class Call:
 
     def run(self) -> None:
         """d = (a * sfa)^T . (b * sfb) (+ c) of every group."""
+        if adds_in_place(self.c, self.d):
+            replace(self, c=None, accumulate=True).run()
+            return
         sizes = self.check()
         if 0 in (sizes["m"], sizes["n"], sizes["g"]):
             return
@@ -98,7 +103,7 @@ class Call:
         sfa, sfb = (self._words(name, sf).mT for name, sf in (("sfa", self.sfa), ("sfb", self.sfb)))
         a, b = (_lying(each, arch, later) for each in (self.a, self.b))
         slots = (a, sfa, b, sfb, *self._after)
-        dispatcher = _dispatcher(arch, self.gran, self.d.dtype, self.c is not None, split)
+        dispatcher = _dispatcher(arch, self.gran, self._tail, split)
         if later:
             check_overlap("d", {"a": self.a, "b": self.b, "d": self.d}, ())
             dispatcher.ready(slots)
@@ -154,8 +159,8 @@ def _aligned(words: torch.Tensor) -> torch.Tensor:
 
 
 @cache
-def _dispatcher(arch: Arch, gran: int, dtype: torch.dtype, residual: bool, split: KSplit) -> Dispatcher:
-    tail, factor = grouped_tail(plain(dtype, residual), "counts"), Factor(DType.E4M3, gran)
+def _dispatcher(arch: Arch, gran: int, tail: Tail, split: KSplit) -> Dispatcher:
+    factor = Factor(DType.E4M3, gran)
     along_k = arch == Arch.SM120
     product = Product(factor, factor).lying("nt" if along_k else "tn")
     operands = []

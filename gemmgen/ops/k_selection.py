@@ -36,7 +36,13 @@ class KSplit(NamedTuple):
 
 
 def bf16_spec(
-    target: Target, sizes: Mapping[str, int], split: KSplit, d: DType, residual: bool, direct_store: bool
+    target: Target,
+    sizes: Mapping[str, int],
+    split: KSplit,
+    d: DType,
+    residual: bool,
+    direct_store: bool,
+    accumulate: bool = False,
 ) -> KernelSpec:
     """The kernel for a [k, m] and b [k, n] in bf16."""
     m, n, k, groups = _of_one(sizes)
@@ -47,6 +53,7 @@ def bf16_spec(
             lambda shape: choice_sm100.cost(shape, m, n, 2 * k, target.sms, scaled=False, groups=groups),
             lambda shape: _bf16_sm100(shape, *choices),
             split,
+            accumulate,
         )
     if target.family == Arch.SM120:
         return _picked(
@@ -54,17 +61,26 @@ def bf16_spec(
             lambda shape: choice_sm120.cost(shape, m, n, 2 * k, target.sms, groups=groups),
             lambda shape: _bf16_sm120(shape, *choices),
             split,
+            accumulate,
         )
     return _picked(
         catalog.k_grouped_shapes(DType.BF16, direct_store),
         lambda shape: choice.cost(shape, m, n, 2 * k, target.sms, promoted=False, groups=groups),
         lambda shape: _bf16_sm90(shape, *choices),
         split,
+        accumulate,
     )
 
 
 def fp8_apart_spec(
-    target: Target, sizes: Mapping[str, int], split: KSplit, sf_major: str, d: DType, residual: bool, direct_store: bool
+    target: Target,
+    sizes: Mapping[str, int],
+    split: KSplit,
+    sf_major: str,
+    d: DType,
+    residual: bool,
+    direct_store: bool,
+    accumulate: bool = False,
 ) -> KernelSpec:
     """The kernel for e4m3 factors that lie group by group."""
     if target.family != Arch.SM90:
@@ -78,6 +94,7 @@ def fp8_apart_spec(
         lambda shape: choice.cost(shape, m, n, k, target.sms, promoted=True, groups=groups),
         lambda shape: _fp8_sm90(shape, sf_major, d, residual, direct_store),
         split,
+        accumulate,
     )
 
 
@@ -90,6 +107,7 @@ def scaled_spec(
     d: DType,
     residual: bool,
     direct_store: bool,
+    accumulate: bool = False,
 ) -> KernelSpec:
     """The kernel for factors whose scales the tensor core applies, as they lie."""
     m, n, k, groups = _of_one(sizes)
@@ -100,6 +118,7 @@ def scaled_spec(
             lambda shape: choice_sm100.cost(shape, m, n, k, sms, scaled=True, groups=groups),
             lambda shape: _scaled_sm100(product, shape, *choices),
             split,
+            accumulate,
         )
     word = SCALES_PER_WORD * product.a.block
     return _picked(
@@ -107,6 +126,7 @@ def scaled_spec(
         lambda shape: choice_sm120.cost(shape, m, n, k, sms, word, groups=groups),
         lambda shape: _scaled_sm120(product, shape, *choices),
         split,
+        accumulate,
     )
 
 
@@ -122,14 +142,16 @@ def _whole(shapes: tuple[WarpShape, ...]) -> tuple[WarpShape, ...]:
 
 
 def _picked(
-    shapes: tuple[S, ...], cost: Callable[[S], Cost], make: Callable[[S], KernelSpec], split: KSplit
+    shapes: tuple[S, ...], cost: Callable[[S], Cost], make: Callable[[S], KernelSpec], split: KSplit, accumulate: bool
 ) -> KernelSpec:
-    return Selection.of(Family(shapes, cost, make, last=_grouped(split)).candidates(None)).picked.spec
+    return Selection.of(Family(shapes, cost, make, last=_grouped(split, accumulate)).candidates(None)).picked.spec
 
 
 @cache
-def _grouped(split: KSplit) -> Last:
-    """What makes a kernel one for groups."""
+def _grouped(split: KSplit, accumulate: bool) -> Last:
+    """What makes a kernel one for groups, which may add to what the output holds."""
+    if accumulate:
+        return cache(lambda spec: catalog.in_k_groups(catalog.accumulating(spec), *split))
     return cache(lambda spec: catalog.in_k_groups(spec, *split))
 
 

@@ -179,7 +179,8 @@ def _prenorm_fake(a: Tensor, b: Tensor, d: Tensor, sqr_sum: Tensor, num_splits: 
 
 def k_grouped_bf16(a: Tensor, b: Tensor, layout: Tensor, c: Tensor | None, by: str, alignment: int, d: Tensor) -> None:
     """What ``k_grouped_bf16_gemm_tn_contiguous`` does on real tensors."""
-    dispatcher, slots = k_grouped.bf16_call(a, b, layout, c, KSplit(by, alignment), d)
+    accumulate = k_grouped.adds_in_place(c, d)
+    dispatcher, slots = k_grouped.bf16_call(a, b, layout, c, KSplit(by, alignment), d, accumulate)
     dispatcher(slots)
     written(d)
 
@@ -195,7 +196,8 @@ def k_grouped_fp8_apart(
     a: Tensor, sfa: Tensor, b: Tensor, sfb: Tensor, layout: Tensor, c: Tensor | None, d: Tensor
 ) -> None:
     """What ``k_grouped_fp8_gemm_nt_contiguous`` does on real tensors."""
-    dispatcher, slots = k_grouped.fp8_apart_call(a, sfa, b, sfb, layout, c, d)
+    accumulate = k_grouped.adds_in_place(c, d)
+    dispatcher, slots = k_grouped.fp8_apart_call(a, sfa, b, sfb, layout, c, d, accumulate)
     dispatcher(slots)
     written(d)
 

@@ -137,25 +137,27 @@ def _candidates(
 def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choices) -> Family[Shape]:
     d, residual, direct = choices.d, choices.residual, choices.direct_store
     count, last = choices.group_count, _grouped(choices.groups)
-    wide = _dividing(choices.groups, catalog.WIDE_GROUPED_SHAPES, lambda shape: shape.m) if choices.groups else ()
+    groups = choices.groups
+    wide = _dividing(groups, catalog.WIDE_GROUPED_SHAPES, _unit_rows) if groups else ()
     if operator == "fp8_gemm_nt":
         given = (d, residual, choices.sfa_major, choices.sfb_columns, direct)
-        shapes = _admitted(choices, catalog.fp8_shapes(*given), catalog.GROUPED_SHAPES, lambda shape: shape.m)
+        tiles = catalog.grouped_shapes(DType.E4M3, groups.by) if groups else ()
+        shapes = _admitted(choices, catalog.fp8_shapes(*given), tiles, _unit_rows)
         return Family(
             shapes,
-            lambda shape: choice.cost(shape, m, n, k, sms, promoted=True, groups=count),
+            lambda shape: choice.cost(shape, m, n, k, sms, True, count, groups is not None),
             lambda shape: _fp8(shape, *given),
             tuple(catalog.behind(shape, choices.epilogue) for shape in shapes),
             wide,
             last,
         )
     layout = operator.removeprefix("bf16_gemm_")
-    grouped = catalog.GROUPED_SHAPES
+    grouped = catalog.grouped_shapes(DType.BF16, groups.by) if groups else ()
     if layout[0] == "t":  # which no swapped tile takes
         grouped = tuple(shape for shape in grouped if not shape.swap)
     return Family(
-        _admitted(choices, catalog.bf16_shapes(layout, d, residual, direct), grouped, lambda shape: shape.m),
-        lambda shape: choice.cost(shape, m, n, 2 * k, sms, promoted=False, groups=count),
+        _admitted(choices, catalog.bf16_shapes(layout, d, residual, direct), grouped, _unit_rows),
+        lambda shape: choice.cost(shape, m, n, 2 * k, sms, False, count, groups is not None),
         lambda shape: _bf16(layout, shape, d, residual, direct),
         others=wide,
         last=last,
@@ -240,6 +242,11 @@ def _admitted(
             "use_psum_layout or offsets"
         )
     return found
+
+
+def _unit_rows(shape: Shape) -> int:
+    """Rows that CTAs which work together have."""
+    return shape.m * shape.cluster[0]
 
 
 def _dividing(groups: Groups, shapes: tuple[S, ...], rows: Callable[[S], int]) -> tuple[S, ...]:

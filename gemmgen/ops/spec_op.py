@@ -49,6 +49,7 @@ class SpecOp(TensorOp):
         self.__doc__ = _document(spec)
         self.__signature__ = _signature(spec)
         self.outputs = tuple(each.name for each in spec.outputs)
+        self._adds = isinstance(spec, KernelSpec) and spec.accumulates
         self.tensors = tuple(each for each in spec.operands if not each.is_scalar)
         self.inputs = tuple(each.name for each in self.tensors if each.name not in self.outputs)
         self.scalars = tuple(each.name for each in spec.operands if each.is_scalar)
@@ -72,6 +73,10 @@ class SpecOp(TensorOp):
     def apply(self, **arguments: Any) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """A call that is not looked for among those made before."""
         self._check_names(arguments)
+        if self._adds and arguments.get(self.outputs[0]) is None:
+            raise TypeError(
+                f"{self.outputs[0]}: missing; {self.__name__} adds to what it holds, so pass the tensor to add to"
+            )
         inputs = tuple([arguments[name] for name in self.inputs])
         scalars = tuple([host_number(name, arguments[name]) for name in self.scalars])
         given = tuple([arguments.get(name) for name in self.outputs])

@@ -47,12 +47,18 @@ class Tail:
 
 
 @cache
-def plain(dtype: torch.dtype, residual: bool) -> Tail:
-    """An output of that type, with C of the same type added to it or not."""
+def plain(dtype: torch.dtype, residual: bool, accumulate: bool = False) -> Tail:
+    """An output of that type, with C of the same type added to it or not, or what it holds."""
     d = output_dtype(dtype)
     names = ("c", "d") if residual else ("d",)
     operands = tuple(Operand(name=name, dtype=d, box=("m", "n")) for name in names)
-    return Tail(operands, ("d",), operands[-1], (), {"d": d, "residual": residual})
+    choices = {"d": d, "residual": residual, **({"accumulate": True} if accumulate else {})}
+    return Tail(operands, ("d",), operands[-1], (), choices)
+
+
+def accumulates(c: torch.Tensor | None, d: torch.Tensor, operand: Operand) -> bool:
+    """Whether C is the output itself, and one that the copy engine can add to where it lies."""
+    return c is not None and c is d and d.dtype == torch.float32 and tma_store_fault(operand, d) is None
 
 
 @cache

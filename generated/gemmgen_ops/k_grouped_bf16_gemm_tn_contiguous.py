@@ -45,7 +45,7 @@ def k_grouped_bf16_gemm_tn_contiguous(
         DeviceError: tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.
         CaptureError: the first call with these shapes is inside CUDA graph capture; warm it up before.
 
-    Source: 14 kernels in this package as kernels/sm100/sm100_k_grouped_bf16_gemm_tn_*.cu,
+    Source: 13 kernels in this package as kernels/sm100/sm100_k_grouped_bf16_gemm_tn_*.cu,
         kernels/sm120/sm120_k_grouped_bf16_gemm_tn_*.cu, kernels/sm90/sm90_k_grouped_bf16_gemm_tn_*.cu, each beside its
         spec (.json).
     """

@@ -12,7 +12,7 @@ from gemmgen.commands.targets import Sizes
 from gemmgen.ir import KGroups
 
 NAMES = (
-    "sm90_m_grouped_fp8_gemm_nt_bf16_64x32_by_ids",
+    "sm90_m_grouped_fp8_gemm_nt_bf16_64x128_by_ids",
     "sm100_m_grouped_bf16_gemm_nt_bf16_32x128_swap_by_counts",
     "sm120_m_grouped_fp8_gemm_nt_e4m3x128_e4m3x128_bf16_16x128_swap_by_ends",
 )

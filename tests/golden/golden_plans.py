@@ -48,7 +48,7 @@ NAMES = (
     "sm90_m_grouped_fp8_gemm_nt_bf16_16x128_swap_by_ends",
     "sm100_m_grouped_fp8_gemm_nt_e4m3x128_e4m3x128_bf16_32x128_swap_by_counts",
     "sm120_m_grouped_fp8_gemm_nt_e4m3x128_e4m3x128_bf16_128x128_k64_by_ends_a128",
-    "sm90_k_grouped_fp8_gemm_nt_1d1d_f32_c_256x128_by_counts_a128_apart",
+    "sm90_k_grouped_fp8_gemm_nt_1d1d_f32_192x128_add_by_counts_a128_apart",
 )
 
 

@@ -34,9 +34,18 @@ def test_by_ids_a_tile_is_of_one_group(arch: str, alignment: int, rows: int) -> 
 
 
 def test_groups_of_few_rows_have_n_on_the_rows_of_products() -> None:
-    for rows, tile in ((1, 16), (16, 16), (20, 32), (60, 64)):
+    for rows, tile, swapped in ((1, 16, True), (12, 16, True), (20, 32, True), (50, 64, False)):
         spec = spec_for("fp8_gemm_nt", rows, N, K, SMS["sm90"], groups=COUNTS, group_count=16)
-        assert (spec.math.body.swap_ab, spec.tile.m) == (True, tile), spec.name
+        assert (spec.math.body.swap_ab, spec.tile.m) == (swapped, tile), spec.name
+
+
+def test_groups_that_fill_a_pair_share_what_they_read_of_b() -> None:
+    """Rows for one unit of two CTAs, more or fewer; of several units the last is often half empty."""
+    pairs = [
+        spec_for("fp8_gemm_nt", rows, 6144, 7168, SMS["sm90"], groups=COUNTS, group_count=32).cluster.m == 2
+        for rows in (20, 197, 1024)
+    ]
+    assert pairs == [False, True, False]
     for rows, product in ((1024, "fp8_gemm_nt"), (8, "bf16_gemm_tn"), (8, "fp8_gemm_nt_mxfp8out")):
         spec = spec_for(product, rows, N, K, SMS["sm90"], groups=COUNTS, group_count=16)
         assert not spec.math.body.swap_ab, spec.name
@@ -64,7 +73,7 @@ def test_what_tile_rules_expect() -> None:
 
 
 def test_hints_are_rounded_up_in_steps() -> None:
-    hints = {None: 0, -3: 0, 0: 0, 1: 16, 16: 16, 250: 256, 257: 320, 1025: 1280, 10**6: 4096}
+    hints = {None: 0, -3: 0, 0: 0, 1: 4, 16: 16, 250: 256, 257: 320, 1025: 1280, 10**6: 4096}
     assert {hint: masked(hint).rows for hint in hints} == hints
     assert {hint: contiguous(False, True, True, hint).rows for hint in hints} == hints
 

@@ -74,6 +74,8 @@ class RowGroups {
   DEVICE u32 group() const { return group_; }
   // The row behind the group's last.
   DEVICE u32 rows() const { return span_.end; }
+  // Whether the group has no row from this one of the tile on.
+  DEVICE bool idle(u32 row) const { return m() + row >= span_.end; }
   // Whether no tile below this one has rows of the group.
   DEVICE bool last(u32 tile_m) const { return m() + tile_m >= span_.end; }
   // The row where the next group may begin.
@@ -135,6 +137,15 @@ class RowIds {
   DEVICE u32 m() const { return raster_.m(); }
   DEVICE u32 n() const { return raster_.n(); }
   DEVICE u32 group() const { return group_; }
+  // Whether the group has no row from this one of the tile on, a multiple of 32, as padding follows a group's rows; a
+  // whole warp asks.
+  DEVICE bool idle(u32 row) const {
+    u32 of = groups_;
+#pragma unroll
+    for (u32 i = 0; i < EACH; ++i)
+      if (32 * i == row) of = ours_[i];
+    return m() + row >= rows_ || ptx::first_lanes(of) != group_;
+  }
   // The row behind the last of the group's in this tile; a whole warp asks.
   DEVICE u32 rows() const {
     u32 end = 0;

@@ -8,22 +8,29 @@
 
 namespace gemmgen {
 
-// The copy engine clips boxes at the matrix's edge, and nothing else ends rows.
-struct Clipped {
+// The copy engine clips boxes at the matrix's edge, and nothing else ends rows. With ADDS memory adds them to what it holds.
+template <bool ADDS>
+struct ClippedBoxes {
   // The box that lies at `from` goes to column `x` of `cols` and row `m` of `rows`. One lane `leads`: it talks to the copy
   // engine, always the same.
   template <u32 ROW_BYTES, u32 ROWS = 16>
   DEVICE void store(const ptx::TensorMap& map, u32 x, u32 m, u32 rows, u32 cols, u32 from,
                     bool leads = ptx::lane_index() == 0) const {
     if (leads) {
-      ptx::tma_store_2d(map, x, m, from);
+      if constexpr (ADDS)
+        ptx::tma_add_2d(map, x, m, from);
+      else
+        ptx::tma_store_2d(map, x, m, from);
       ptx::bulk_commit();
     }
   }
 };
+using Clipped = ClippedBoxes<false>;
+using Added = ClippedBoxes<true>;
 
 // Every group has a matrix of its own, and nothing but its edge ends rows.
-class GroupClipped {
+template <bool ADDS>
+class GroupBoxes {
   u32 group_ = 0;
 
  public:
@@ -33,11 +40,16 @@ class GroupClipped {
   DEVICE void store(const ptx::TensorMap& map, u32 x, u32 m, u32 rows, u32 cols, u32 from,
                     bool leads = ptx::lane_index() == 0) const {
     if (leads) {
-      ptx::tma_store_3d(map, x, m, group_, from);
+      if constexpr (ADDS)
+        ptx::tma_add_3d(map, x, m, group_, from);
+      else
+        ptx::tma_store_3d(map, x, m, group_, from);
       ptx::bulk_commit();
     }
   }
 };
+using GroupClipped = GroupBoxes<false>;
+using GroupAdded = GroupBoxes<true>;
 
 // Lanes copy the first `bytes` of those of the box's ROWS rows that are above `rows`, 16 bytes at a time. A row of the output
 // begins at `to`, `pitch` bytes behind the one before.

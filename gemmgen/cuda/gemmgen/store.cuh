@@ -174,6 +174,15 @@ DEVICE float2 keep(float2 x, T* to, u64 stride, u32 m, u32 n, u32 rows, u32 cols
   return x;
 }
 
+// Adds what lies where two neighbours, or the first alone, are to go, if the columns are added to.
+template <class Columns, class Pair, class T>
+DEVICE void add_held(Pair& x, const T* at, bool second) {
+  if constexpr (Columns::ADDS) {
+    x.x += at[0];
+    if (second) x.y += at[1];
+  }
+}
+
 // Straight from registers with bounds checks, for outputs whose pitch TMA cannot store to.
 template <class T, class Columns = SideBySide>
 class DirectStore {
@@ -188,7 +197,9 @@ class DirectStore {
   // Columns n and n + 1 of a row inside the matrix; the second may lie past its edge.
   template <class Pair>
   DEVICE void pair(u32 row, u32 col, u32 cols, Pair x) const {
-    put(to_ + row * stride_ + Columns::column(col), x, col + 1 < cols);
+    T* const to = to_ + row * stride_ + Columns::column(col);
+    add_held<Columns>(x, to, col + 1 < cols);
+    put(to, x, col + 1 < cols);
   }
 
   template <u32 REGS, class F>

@@ -17,6 +17,7 @@ class PairStore {
   template <class Pair>
   DEVICE void pair(u32 row, u32 col, u32 cols, Pair x) const {
     T* to = to_ + row * stride_ + Columns::column(col);
+    add_held<Columns>(x, to, col + 1 < cols);
     if (col + 1 < cols && reinterpret_cast<u64>(to) % sizeof(Pair) == 0)
       *reinterpret_cast<Pair*>(to) = x;
     else

@@ -208,6 +208,22 @@ DEVICE void tma_store_3d(const TensorMap& map, u32 c0, u32 c1, u32 c2, u32 from)
                : "memory");
 }
 
+// cp.reduce.async.bulk.tensor.2d, shared to global, PTX 8.0, sm_90: memory adds what is written to what it holds.
+DEVICE void tma_add_2d(const TensorMap& map, u32 inner, u32 outer, u32 from) {
+  asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
+                   reinterpret_cast<u64>(&map)),
+               "r"(inner), "r"(outer), "r"(from)
+               : "memory");
+}
+
+// cp.reduce.async.bulk.tensor.3d, shared to global, PTX 8.0, sm_90
+DEVICE void tma_add_3d(const TensorMap& map, u32 c0, u32 c1, u32 c2, u32 from) {
+  asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(
+                   reinterpret_cast<u64>(&map)),
+               "r"(c0), "r"(c1), "r"(c2), "r"(from)
+               : "memory");
+}
+
 // cp.async.bulk.commit_group, PTX 8.0, sm_90
 DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 

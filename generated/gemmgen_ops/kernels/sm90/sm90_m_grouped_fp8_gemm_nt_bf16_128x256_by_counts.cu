@@ -115,14 +115,6 @@ DEVICE void math(const Params& p) {
   const u32 k_blocks = gemmgen::ceil_div(p.k, TILE_K);
   gemmgen::Cursor<ab::SLOTS> at;
   for (Schedule tile(p.m, p.n, p.g, p.layout); tile.valid(); tile.advance()) {
-    if (tile.m() + first_row >= tile.rows()) {
-      // spec: groups: no row of this warpgroup's is of the group, so slots go back as they came
-      for (u32 kb = 0; kb < k_blocks; ++kb, at.advance()) {
-        ptx::mbarrier_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);
-        gemmgen::release<CLUSTER_M * CLUSTER_N>(gemmgen::bar(ab::EMPTY, at.slot));
-      }
-      continue;
-    }
     float acc[1][2][64] = {};
     const u32 scaled_row = first_row + gemmgen::fragment_row();
     bool ready = false;  // whether the next slot was found full
