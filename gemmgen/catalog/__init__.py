@@ -29,7 +29,7 @@ from gemmgen.catalog.grouped import (
 )
 from gemmgen.catalog.grouped_sm100 import SHAPES as GROUPED_SHAPES_SM100
 from gemmgen.catalog.grouped_sm120 import grouped_shapes_sm120
-from gemmgen.catalog.k_grouped import k_grouped, k_grouped_shapes
+from gemmgen.catalog.k_grouped import k_grouped
 from gemmgen.catalog.layout import layouts, pack_bytes, pack_ue8m0, to_k_major, to_m_major
 from gemmgen.catalog.prenorm import (
     PRENORM_COLUMNS,
@@ -45,6 +45,7 @@ from gemmgen.catalog.shapes import (
     DIRECT_SHAPES,
     FP8_GENERAL_SHAPES,
     FP8_SHAPES,
+    gradient_shapes,
 )
 from gemmgen.catalog.shapes_sm120 import WIDE_WARPS_SM120
 from gemmgen.catalog.shipped_grouped import grouped_specs
@@ -157,6 +158,7 @@ __all__ = [
     "fp8_shapes",
     "fused_operator",
     "fused_specs",
+    "gradient_shapes",
     "grouped_shapes",
     "grouped_shapes_sm120",
     "grouped_specs",
@@ -164,7 +166,6 @@ __all__ = [
     "in_k_groups",
     "in_row_groups",
     "k_grouped",
-    "k_grouped_shapes",
     "launched_early",
     "layouts",
     "mxfp8_output",

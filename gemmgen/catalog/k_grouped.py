@@ -1,41 +1,18 @@
-"""Which tiles products of groups of k have, and the kernels of theirs that are written out: weight gradients."""
+"""The kernels of groups of k that are written out: weight gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from gemmgen.catalog import dense_sm100, dense_sm120
-from gemmgen.catalog.dense import Shape, accumulating, bf16_gemm, fp8_gemm_nt
+from gemmgen.catalog.dense import accumulating, bf16_gemm, fp8_gemm_nt
 from gemmgen.catalog.dense_sm100 import Factor
 from gemmgen.catalog.dense_sm120 import WarpShape
 from gemmgen.catalog.grouped import in_k_groups
-from gemmgen.catalog.shapes import DIRECT_SHAPES
+from gemmgen.catalog.shapes import DIRECT_SHAPES, GRADIENT_SHAPES
 from gemmgen.catalog.shipped_sm100 import Product, bf16_shapes_sm100, scaled_gemm_sm100, scaled_shapes_sm100
 from gemmgen.catalog.shipped_sm120 import bf16_shapes_sm120, scaled_gemm_sm120, scaled_shapes_sm120
 from gemmgen.ir import DType, KernelSpec
-
-K_GROUPED_SHAPES = {
-    DType.BF16: (
-        Shape(64, 32, groups=1),
-        Shape(64, 128, groups=1),
-        Shape(128, 128),
-        Shape(128, 256, unroll=1),
-        Shape(256, 128, unroll=1),
-    ),
-    DType.E4M3: (
-        Shape(64, 32, groups=1),
-        Shape(64, 128, groups=1),
-        Shape(128, 128),
-        Shape(192, 128, groups=3, unroll=1, overlap=True),
-    ),
-}
-"""The tiles of groups of k on sm90, by the type of the factors."""
-
-
-def k_grouped_shapes(factors: DType, direct_store: bool) -> tuple[Shape, ...]:
-    """The tiles of groups of k on sm90; one where TMA cannot store."""
-    return DIRECT_SHAPES if direct_store else K_GROUPED_SHAPES[factors]
-
 
 SCALED = tuple(Product(Factor(DType.E4M3, block), Factor(DType.E4M3, block)) for block in (128, 32))
 """Factors whose scales tensor cores apply."""
@@ -48,9 +25,9 @@ def k_grouped() -> Iterator[KernelSpec]:
 
     Ends, bf16 outputs, another C and outputs that TMA cannot store differ in a few lines: of those there are two.
     """
-    for shape in K_GROUPED_SHAPES[DType.BF16]:
+    for shape in GRADIENT_SHAPES[DType.BF16]:
         yield in_k_groups(accumulating(bf16_gemm("tn", shape, *WRITTEN)), "counts")
-    for shape in K_GROUPED_SHAPES[DType.E4M3]:
+    for shape in GRADIENT_SHAPES[DType.E4M3]:
         spec = accumulating(fp8_gemm_nt(shape, DType.F32, sfb_columns=1))
         yield in_k_groups(spec, "counts", spec.tile.k, apart=True)
     for d, direct in ((DType.BF16, False), (DType.F32, True)):

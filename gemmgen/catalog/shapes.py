@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gemmgen.catalog.dense import Shape
+from gemmgen.ir import DType
 
 FEW_ROWS = tuple(
     Shape(rows, n, groups=1, unroll=1, ctas_per_sm=2, splits=splits)
@@ -75,3 +76,25 @@ BF16_GENERAL_SHAPES = (*FP8_GENERAL_SHAPES, Shape(128, 256, unroll=1))
 
 DIRECT_SHAPES = (Shape(64, 128, groups=1, unroll=2),)
 """For outputs whose pitch is no multiple of 16 bytes, which TMA cannot store to."""
+
+GRADIENT_SHAPES = {
+    DType.BF16: (
+        Shape(64, 32, groups=1),
+        Shape(64, 128, groups=1),
+        Shape(128, 128),
+        Shape(128, 256, unroll=1),
+        Shape(256, 128, unroll=1),
+    ),
+    DType.E4M3: (
+        Shape(64, 32, groups=1),
+        Shape(64, 128, groups=1),
+        Shape(128, 128),
+        Shape(192, 128, groups=3, unroll=1, overlap=True),
+    ),
+}
+"""For products that are added to fp32 sums where they lie, dense and of groups of k, by the type of the factors."""
+
+
+def gradient_shapes(factors: DType, direct_store: bool) -> tuple[Shape, ...]:
+    """Tiles of weight gradients, which are often added up; one where TMA cannot store."""
+    return DIRECT_SHAPES if direct_store else GRADIENT_SHAPES[factors]

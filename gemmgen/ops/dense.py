@@ -17,7 +17,7 @@ from gemmgen.ops.launch import Slots
 from gemmgen.ops.memory import pointer_fault, tma_fault
 from gemmgen.ops.problem import Tensors, check_rank
 from gemmgen.ops.selection import spec_for
-from gemmgen.ops.tail import Tail, plain
+from gemmgen.ops.tail import Tail, accumulates, plain
 from gemmgen.runtime.kernel_text import Target
 
 _A = {
@@ -39,30 +39,45 @@ def fp8_gemm(
     a: torch.Tensor, sfa: torch.Tensor, b: torch.Tensor, sfb: torch.Tensor, c: torch.Tensor | None, d: torch.Tensor
 ) -> torch.Tensor:
     """d = (a * sfa) . (b * sfb)^T (+ c)."""
-    dispatcher, slots = fp8_call(a, sfa, b, sfb, c, d)
+    dispatcher, slots = fp8_call(a, sfa, b, sfb, c, d, _adds_in_place(c, d))
     dispatcher(slots)
     return d
 
 
 def bf16_gemm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, d: torch.Tensor) -> torch.Tensor:
     """d = a . b^T (+ c)."""
-    dispatcher, slots = bf16_call(a, b, c, d)
+    dispatcher, slots = bf16_call(a, b, c, d, _adds_in_place(c, d))
     dispatcher(slots)
     return d
 
 
 def fp8_call(
-    a: torch.Tensor, sfa: torch.Tensor, b: torch.Tensor, sfb: torch.Tensor, c: torch.Tensor | None, d: torch.Tensor
+    a: torch.Tensor,
+    sfa: torch.Tensor,
+    b: torch.Tensor,
+    sfb: torch.Tensor,
+    c: torch.Tensor | None,
+    d: torch.Tensor,
+    accumulate: bool = False,
 ) -> tuple[Dispatcher, Slots]:
-    """The dispatcher for these types and scale granularity, and its arguments."""
-    dispatcher = _fp8_dispatcher(scale_columns(b, sfb), d.dtype, c is not None)
+    """The dispatcher for these types and scale granularity, and its arguments; to ``accumulate`` takes no C."""
+    c = None if accumulate else c
+    dispatcher = _fp8_dispatcher(scale_columns(b, sfb), d.dtype, c is not None, accumulate)
     return dispatcher, (a, sfa, b, sfb, d) if c is None else (a, sfa, b, sfb, c, d)
 
 
-def bf16_call(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, d: torch.Tensor) -> tuple[Dispatcher, Slots]:
-    """The dispatcher for these types, and its arguments."""
-    dispatcher = _bf16_dispatcher(d.dtype, c is not None)
+def bf16_call(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None, d: torch.Tensor, accumulate: bool = False
+) -> tuple[Dispatcher, Slots]:
+    """The dispatcher for these types, and its arguments; to ``accumulate`` takes no C."""
+    c = None if accumulate else c
+    dispatcher = _bf16_dispatcher(d.dtype, c is not None, accumulate)
     return dispatcher, (a, b, d) if c is None else (a, b, c, d)
+
+
+def _adds_in_place(c: torch.Tensor | None, d: torch.Tensor) -> bool:
+    """Whether C is d itself, to which the kernel then adds where it lies."""
+    return d.dim() == 2 and accumulates(c, d, plain(d.dtype, False).main)
 
 
 def scale_columns(b: torch.Tensor, sfb: torch.Tensor) -> int:
@@ -84,13 +99,13 @@ def as_given(name: str, axis: str, tensor: torch.Tensor) -> Operand:
 
 
 @cache
-def _fp8_dispatcher(columns: int, dtype: torch.dtype, residual: bool) -> Dispatcher:
-    return fp8_dispatcher(columns, plain(dtype, residual))
+def _fp8_dispatcher(columns: int, dtype: torch.dtype, residual: bool, accumulate: bool) -> Dispatcher:
+    return fp8_dispatcher(columns, plain(dtype, residual, accumulate))
 
 
 @cache
-def _bf16_dispatcher(dtype: torch.dtype, residual: bool) -> Dispatcher:
-    return bf16_dispatcher(plain(dtype, residual))
+def _bf16_dispatcher(dtype: torch.dtype, residual: bool, accumulate: bool) -> Dispatcher:
+    return bf16_dispatcher(plain(dtype, residual, accumulate))
 
 
 def fp8_dispatcher(columns: int, tail: Tail, groups: Groups | None = None) -> Dispatcher:

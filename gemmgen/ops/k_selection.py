@@ -64,7 +64,7 @@ def bf16_spec(
             accumulate,
         )
     return _picked(
-        catalog.k_grouped_shapes(DType.BF16, direct_store),
+        catalog.gradient_shapes(DType.BF16, direct_store),
         lambda shape: choice.cost(shape, m, n, 2 * k, target.sms, promoted=False, groups=groups),
         lambda shape: _bf16_sm90(shape, *choices),
         split,
@@ -90,7 +90,7 @@ def fp8_apart_spec(
         )
     m, n, k, groups = _of_one(sizes)
     return _picked(
-        catalog.k_grouped_shapes(DType.E4M3, direct_store),
+        catalog.gradient_shapes(DType.E4M3, direct_store),
         lambda shape: choice.cost(shape, m, n, k, target.sms, promoted=True, groups=groups),
         lambda shape: _fp8_sm90(shape, sf_major, d, residual, direct_store),
         split,

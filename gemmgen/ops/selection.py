@@ -61,6 +61,8 @@ class Choices:
     """Lets the hardware of sm100 hand out tiles, for a GPU shared with other kernels."""
     epilogue: Epilogue | None = None
     """Takes the place of the tile's own cast and store, among the tiles that it can be lowered for."""
+    accumulate: bool = False
+    """Adds to an fp32 output where it lies."""
     groups: Groups | None = None
     """Rows shared out among groups; then m is what a group is expected to have."""
     group_count: int = 1
@@ -136,13 +138,13 @@ def _candidates(
 
 def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choices) -> Family[Shape]:
     d, residual, direct = choices.d, choices.residual, choices.direct_store
-    count, last = choices.group_count, _grouped(choices.groups)
-    groups = choices.groups
+    count, last, groups = choices.group_count, _last(choices), choices.groups
     wide = _dividing(groups, catalog.WIDE_GROUPED_SHAPES, _unit_rows) if groups else ()
     if operator == "fp8_gemm_nt":
         given = (d, residual, choices.sfa_major, choices.sfb_columns, direct)
         tiles = catalog.grouped_shapes(DType.E4M3, groups.by) if groups else ()
-        shapes = _admitted(choices, catalog.fp8_shapes(*given), tiles, _unit_rows)
+        dense = catalog.gradient_shapes(DType.E4M3, direct) if choices.accumulate else catalog.fp8_shapes(*given)
+        shapes = _admitted(choices, dense, tiles, _unit_rows)
         return Family(
             shapes,
             lambda shape: choice.cost(shape, m, n, k, sms, True, count, groups is not None),
@@ -155,8 +157,11 @@ def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choic
     grouped = catalog.grouped_shapes(DType.BF16, groups.by) if groups else ()
     if layout[0] == "t":  # which no swapped tile takes
         grouped = tuple(shape for shape in grouped if not shape.swap)
+    dense = catalog.bf16_shapes(layout, d, residual, direct)
     return Family(
-        _admitted(choices, catalog.bf16_shapes(layout, d, residual, direct), grouped, _unit_rows),
+        _admitted(
+            choices, catalog.gradient_shapes(DType.BF16, direct) if choices.accumulate else dense, grouped, _unit_rows
+        ),
         lambda shape: choice.cost(shape, m, n, 2 * k, sms, False, count, groups is not None),
         lambda shape: _bf16(layout, shape, d, residual, direct),
         others=wide,
@@ -176,7 +181,7 @@ def _family_sm100(operator: str, m: int, n: int, k: int, sms: int, choices: Choi
             grouped = tuple(shape for shape in grouped if not shape.swap)
         return _admitted(choices, shapes, grouped, lambda shape: shape.tile[0] * shape.cluster.m)
 
-    count, last = choices.group_count, _grouped(choices.groups)
+    count, last = choices.group_count, _last(choices)
     if operator in PRODUCTS:
         factors = choices.product or PRODUCTS[operator]
         k_bytes = k // 2 if factors.packed else k
@@ -202,7 +207,7 @@ def _family_sm120(operator: str, m: int, n: int, k: int, sms: int, choices: Choi
         grouped = catalog.grouped_shapes_sm120(product)
         return _admitted(choices, choice_sm120.allowed(shapes, m, n), grouped, lambda shape: shape.m)
 
-    count, last = choices.group_count, _grouped(choices.groups)
+    count, last = choices.group_count, _last(choices)
     if operator in PRODUCTS:
         turned = (choices.product or PRODUCTS[operator]).lying("nt")
         per_byte = 2 if turned.a.dtype == turned.b.dtype == DType.E2M1 else 1
@@ -254,6 +259,14 @@ def _dividing(groups: Groups, shapes: tuple[S, ...], rows: Callable[[S], int]) -
     if groups.by != "ids":
         return shapes
     return tuple(shape for shape in shapes if groups.alignment % rows(shape) == 0)
+
+
+def _last(choices: Choices) -> Last:
+    """What becomes of a product that adds to its output, or is of groups."""
+    return _accumulating if choices.accumulate else _grouped(choices.groups)
+
+
+_accumulating = cache(catalog.accumulating)
 
 
 @cache
