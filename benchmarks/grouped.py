@@ -13,16 +13,21 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
 import torch
 from environment import write
-from grouped_problem import Case, KProblem, Problem
+from grouped_problem import CAPACITY, Case, KProblem, Problem
 from inputs import worst_tile
 
 import gemmgen.ops as ops
+from gemmgen.ir import DType
+from gemmgen.ops.groups import contiguous, masked, problem_of
+from gemmgen.ops.k_selection import KSplit, bf16_spec, fp8_apart_spec
+from gemmgen.runtime.targets import gpu
 from gemmgen.runtime.timing import Flush, times
 
 CONTIGUOUS = [
@@ -111,6 +116,24 @@ def cublas(kind: str, m: int, n: int, k: int) -> Call:
     return lambda: torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16, use_fast_accum=True)
 
 
+def tile_of(case: Case) -> str:
+    """The tile that the op picks on the GPU here."""
+    target, m = gpu(), case.rows
+    if case.form == "k":
+        sizes, gradients = {"m": case.n, "n": case.k, "k": case.rows, "g": case.groups}, (DType.F32, False, False, True)
+        if case.kind == "bf16":
+            spec = bf16_spec(target, sizes, KSplit("counts"), *gradients)
+        else:
+            spec = fp8_apart_spec(target, sizes, KSplit("counts", 128, True), "m", *gradients)
+    else:
+        own = case.form == "masked"
+        groups = masked(case.rows // case.groups) if own else contiguous(False, False, False, None)
+        sizes = {"m": CAPACITY if own else m, "n": case.n, "k": case.k, "g": case.groups}
+        choices = {"arch": target.family, "card": target.card, **problem_of(groups, sizes)}
+        spec = ops.spec_for(f"{case.kind}_gemm_nt", sms=target.sms, **choices)
+    return re.sub(r".*_(?=\d+x\d+)|_by_.*", "", spec.name)
+
+
 def check(what: str, error: float, allowed: float = ROUNDING) -> float:
     """The error, or the end of the run."""
     if not error < allowed:
@@ -123,8 +146,9 @@ def rows_of_groups(case: Case, flush: Flush, repeats: int) -> dict[str, Any]:
     problem = Problem.random(case)
     d = problem.output()
     calls: dict[str, Call] = {"": ours(problem, d)}
+    row: dict[str, Any] = {**vars(case), "tile": tile_of(case)}
     calls[""]()
-    row: dict[str, Any] = {**vars(case), "worst_tile": check(str(case), problem.worst(d))}
+    row["worst_tile"] = check(str(case), problem.worst(d))
     if (peer := deepgemm(problem, other := problem.output())) is not None:
         peer()
         check(f"deepgemm {case}", problem.worst(other))
@@ -164,8 +188,9 @@ def groups_of_k(case: Case, flush: Flush, repeats: int) -> dict[str, Any]:
     before = problem.sums()
     d = before.clone()
     calls = {"": call(getattr(ops, name), d)}
+    row: dict[str, Any] = {**vars(case), "tile": tile_of(case)}
     calls[""]()
-    row: dict[str, Any] = {**vars(case), "worst_tile": check(str(case), problem.worst(d, before))}
+    row["worst_tile"] = check(str(case), problem.worst(d, before))
     try:
         peer = call(getattr(import_module("deep_gemm"), name), before.clone())
         peer()
@@ -196,6 +221,14 @@ def copy_rate(flush: Flush, repeats: int) -> float:
     return 2 * a.numel() * 4 / us / 1e3
 
 
+def described() -> dict[str, str]:
+    """Which DeepGEMM was in the run, if one was."""
+    try:
+        return {"deepgemm": str(import_module("deep_gemm").__version__)}
+    except ImportError:
+        return {}
+
+
 def line(row: dict[str, Any]) -> str:
     peer = row.get("deepgemm_us", row["published_us"])
     others = "".join(
@@ -204,7 +237,9 @@ def line(row: dict[str, Any]) -> str:
         if f"{name}_us" in row
     )
     rate = 2 * row["rows"] * row["n"] * row["k"] / row["us"] / 1e6
-    case = f"{row['form']:10} {row['kind']:4} {row['groups']:3} {row['rows']:6} {row['n']:5} {row['k']:5}"
+    case = (
+        f"{row['tile']:14} {row['form']:10} {row['kind']:4} {row['groups']:3} {row['rows']:6} {row['n']:5} {row['k']:5}"
+    )
     return (
         f"{case} {row['us']:8.1f} us "
         f"{rate:5.0f} TFLOP/s {bytes_of(row) / row['us'] / 1e3:5.0f} GB/s  x{peer / row['us']:.3f} of DeepGEMM's speed"
@@ -237,7 +272,7 @@ def main() -> None:
             measure = groups_of_k if case.form == "k" else rows_of_groups
             rows.append(measure(case, flush, given.repeats))
             print(line(rows[-1]), flush=True)
-            write(given.json, rows, what=WHAT, copy_gb_s=rate)
+            write(given.json, rows, what=WHAT, copy_gb_s=rate, **described())
     for name, mean in families(rows).items():
         print(f"{name}: geomean x{mean:.3f} of DeepGEMM's speed", flush=True)
 

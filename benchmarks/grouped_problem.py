@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from inputs import Scaled, mn_major, quantise_blocks, quantise_rows, worst_tile
@@ -16,6 +16,8 @@ from inputs import Scaled, mn_major, quantise_blocks, quantise_rows, worst_tile
 ALIGNMENT = 128
 """Rows or k that padded groups have multiples of."""
 UNEVEN = 0.3
+CAPACITY = 4096
+"""Rows of a group's matrix where every group has its own."""
 
 Factor = torch.Tensor | Scaled
 
@@ -57,10 +59,9 @@ class Problem:
     layout: torch.Tensor
     sfa: torch.Tensor | None = None
     sfb: torch.Tensor | None = None
-    capacity: int = field(default=4096, repr=False)
 
     @classmethod
-    def random(cls, case: Case, padded: bool = True, capacity: int = 4096) -> Problem:
+    def random(cls, case: Case, padded: bool = True) -> Problem:
         """Normal numbers, quantised for fp8. Without ``padded`` groups lie right behind one another, by offsets."""
         counts = case.counts()
         own = case.form == "masked"
@@ -68,7 +69,7 @@ class Problem:
         for count in counts:
             starts.append(0 if own else end)
             end += -(-count // ALIGNMENT) * ALIGNMENT if padded else count
-        lead = (case.groups, capacity) if own else (end,)
+        lead = (case.groups, CAPACITY) if own else (end,)
         fp8 = case.kind == "fp8"
         dtype = torch.float8_e4m3fn if fp8 else torch.bfloat16
         a = torch.full((*lead, case.k), math.nan, device="cuda").to(dtype)
@@ -89,7 +90,7 @@ class Problem:
             if own:
                 sfa = sfa.mT.contiguous().mT
         layout = cls._layout(case, counts, starts, end, padded)
-        return cls(case, counts, starts, a, b, layout, sfa, sfb, capacity)
+        return cls(case, counts, starts, a, b, layout, sfa, sfb)
 
     @staticmethod
     def _layout(case: Case, counts: list[int], starts: list[int], end: int, padded: bool) -> torch.Tensor:

@@ -26,7 +26,7 @@ GROUPED_NAME = re.compile(r"m_grouped_(?P<product>\w+_gemm_n[tn])_(?P<form>conti
 """Operators of row groups: the dense product of every group, how rows are shared out, and what a suffix says of d."""
 ARGUMENTS = {"ids": "grouped_layout", "ends": "grouped_layout", "counts": "masked_m"}
 """What users call the layout."""
-STEPS = ((64, 4), (256, 16), (1024, 64), (4096, 256))
+STEPS = ((64, 4), (256, 16), (4096, 64))
 """Up to so many rows, hints count in steps of so many; more are all alike."""
 
 

@@ -73,7 +73,7 @@ def test_what_tile_rules_expect() -> None:
 
 
 def test_hints_are_rounded_up_in_steps() -> None:
-    hints = {None: 0, -3: 0, 0: 0, 1: 4, 16: 16, 250: 256, 257: 320, 1025: 1280, 10**6: 4096}
+    hints = {None: 0, -3: 0, 0: 0, 1: 4, 16: 16, 250: 256, 257: 320, 1025: 1088, 10**6: 4096}
     assert {hint: masked(hint).rows for hint in hints} == hints
     assert {hint: contiguous(False, True, True, hint).rows for hint in hints} == hints
 
