@@ -51,9 +51,9 @@ def test_groups_that_fill_a_pair_share_what_they_read_of_b() -> None:
         assert not spec.math.body.swap_ab, spec.name
 
 
-def test_many_groups_of_few_rows_fill_the_gpu_with_narrower_tiles_than_one() -> None:
-    one, many = (spec_for("fp8_gemm_nt", 20, 1024, K, 132, groups=COUNTS, group_count=count) for count in (1, 64))
-    assert one.tile.n < many.tile.n
+def test_few_groups_of_few_rows_share_weights_in_narrower_tiles_than_many() -> None:
+    few, many = (spec_for("fp8_gemm_nt", 20, 4096, 4096, 132, groups=COUNTS, group_count=count) for count in (6, 64))
+    assert few.tile.n < many.tile.n
 
 
 def test_the_alignment_and_zeros_are_part_of_a_kernel_by_ends() -> None:
