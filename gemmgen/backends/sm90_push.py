@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import gcd
 
 from gemmgen.backends.placement import align
 from gemmgen.ir import ClusterSplitK, KernelSpec, MmaPlan, Operand, Part, PushPlan, Reduce, TmaLoad, Wgmma
@@ -85,10 +86,15 @@ def scales_by_lanes(spec: KernelSpec, sfb: Operand) -> bool:
     assert isinstance(body, Wgmma)
     if sfb.name not in body.reads:
         return False
-    if sfb.box != SCALED_BOX or sfb.inner != SCALED_BOX[1] or spec.gate:
+    if sfb.plane != SCALED_BOX or sfb.inner != SCALED_BOX[1] or spec.gate:
         raise ValueError(
             f"role {spec.math.name!r} reads {sfb.name!r} with box {sfb.box}; lanes read scales with box {SCALED_BOX} "
             "that lie along k, of products without a gate; let a ring hold others"
+        )
+    if 128 - gcd(spec.tile.n, 128) + spec.tile.n > 2 * 128:
+        raise ValueError(
+            f"role {spec.math.name!r} reads {sfb.name!r} itself, and a tile of {spec.tile.n} columns meets more than "
+            "two rows of scales; let a ring hold them, or change tile.n"
         )
     return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gemmgen.backends.groups import address
 from gemmgen.backends.sm90_tiles import cut_tx_bytes
 from gemmgen.ir import MmaPlan, Plan, RingPlan
 
@@ -12,23 +13,35 @@ def tiles_view(plan: Plan, ring: RingPlan) -> dict[str, Any]:
     """Loops over tiles with the product of each and its registers, and the bytes that a slot waits for."""
     mma = plan.mma
     assert isinstance(mma, MmaPlan)
+    walks = mma.overlap_epilogue or mma.sfb_by_lanes
     whole, tx_bytes = ("whole()" if plan.cut_mma else "valid()"), f"{ring.name}::TX_BYTES"
-    loops = [_loop(mma, whole)]
+    loops = [_loop(mma, whole, walks)]
     if plan.cut_mma:
-        loops.append(_loop(plan.cut_mma, "valid()"))
+        loops.append(_loop(plan.cut_mma, "valid()", mma.sfb_by_lanes))
         tx_bytes = f"tile.cut() ? {ring.name}::CUT_TX_BYTES : {tx_bytes}"
     return {
         "tile_loops": loops,
         "unit_regs": mma.width // 2,
-        "tile_first": plan.cut_mma is not None or mma.overlap_epilogue,
+        "tile_first": plan.cut_mma is not None or walks,
+        "scales_ahead": _scales_ahead(plan, mma),
         "tx_bytes": tx_bytes,
         "cut_tx_bytes": cut_tx_bytes(ring),
     }
 
 
-def _loop(mma: MmaPlan, here: str) -> dict[str, Any]:
-    """``here`` asks the schedule whether a tile is one of this loop's."""
-    walk = "next = tile" if mma.overlap_epilogue else ""
-    step = "tile = next" if mma.overlap_epilogue else "tile.advance()"
+def _scales_ahead(plan: Plan, mma: MmaPlan) -> dict[str, str]:
+    """What lanes that read scales of B are told of a tile, and of the next one; nothing where a ring holds them."""
+    if not mma.sfb_by_lanes:
+        return {}
+    return {
+        tile: f"lane_scales.of({address(plan, mma.sfb or '', f'{tile}.group()')}, p.{mma.sfb}_stride, {tile}.n(), p.n);"
+        for tile in ("tile", "next")
+    }
+
+
+def _loop(mma: MmaPlan, here: str, walks: bool) -> dict[str, Any]:
+    """``here`` asks the schedule whether a tile is one of this loop's; one that ``walks`` knows the next one, too."""
+    walk = "next = tile" if walks else ""
+    step = "tile = next" if walks else "tile.advance()"
     head = f"for ({'Schedule ' if walk else ''}{walk}; tile.{here}; {step}) {{"
-    return {"mma": mma, "unit_regs": mma.width // 2, "here": here, "head": head}
+    return {"mma": mma, "unit_regs": mma.width // 2, "here": here, "head": head, "walks": walks}

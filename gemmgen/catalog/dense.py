@@ -34,6 +34,8 @@ class Shape:
     product. Weights of such tiles, and of others that ``stream`` them, are read once: L2 drops them first. With ``cut``
     tiles that fill no wave are cut in as many parts; with ``overlap`` epilogues run beside the first products of the
     next tile. ``swap`` puts n on the product's rows, for problems with few rows; ``width`` is then of the tile's m.
+    With ``lanes`` warps that multiply read a scale of B for 128 columns from memory, where a ring holds it otherwise;
+    ``raster`` rows of tiles are walked together.
     """
 
     m: int
@@ -51,6 +53,8 @@ class Shape:
     overlap: bool = False
     stream: bool = False
     swap: bool = False
+    lanes: bool = False
+    raster: int = 8
 
     @property
     def label(self) -> str:
@@ -66,7 +70,9 @@ class Shape:
         """How tiles reach CTAs."""
         if self.splits:
             return ClusterSplitK(splits=self.splits)
-        return CutRemainder(parts=self.cut) if self.cut > 1 else Persistent()
+        if self.cut > 1:
+            return CutRemainder(parts=self.cut, raster_group=self.raster)
+        return Persistent(raster_group=self.raster)
 
 
 REGISTERS = {1: (40, 232), 2: (40, 232), 3: (32, 160)}
@@ -98,7 +104,7 @@ def fp8_gemm_nt(
     scales = "" if sfb_columns == 128 else "_1d1d"
     plain = "" if sfa_major == "m" else "_ksf"
     name = f"sm90_fp8_gemm_nt{scales}{plain}"
-    reads = ("sfb",) if shape.splits and sfb_columns == 128 else ()
+    reads = ("sfb",) if (shape.splits or shape.lanes) and sfb_columns == 128 else ()
     holds = tuple(name for name in ("a", "b", "sfa", "sfb") if name not in reads)
     body = Wgmma(drains=("ab",), promote=BlockScale(a="sfa", b="sfb"), width=shape.width, unroll=shape.unroll)
     body = body.replace(reads=reads) if reads else body

@@ -27,11 +27,12 @@ def behind(shape: dense.Shape, epilogue: Epilogue | None = None) -> dense.Shape:
 
     Products of the next tile stay beside an epilogue that only rounds what they sum, relu or not, from a bias or not;
     longer ones have no registers for them. Beside quantising they were up to 4 % faster one above the other, and up to
-    40 % slower side by side. Not all can be cut.
+    40 % slower side by side. Not all can be cut, and scales of a gate's columns are held by a ring.
     """
     beside = epilogue is not None and (_only_rounds(epilogue) or (shape.m > shape.n and _quantises(epilogue)))
     overlap = shape.overlap and beside
-    return replace(shape, unroll=min(shape.unroll, 4), overlap=overlap, cut=1)
+    lanes = shape.lanes and not (epilogue is not None and epilogue.gated)
+    return replace(shape, unroll=min(shape.unroll, 4), overlap=overlap, cut=1, lanes=lanes)
 
 
 def _only_rounds(epilogue: Epilogue) -> bool:

@@ -20,7 +20,7 @@ LOW, SQUARE = Shape(64, 128, groups=1), Shape(128, 128)
 FP8_SHAPES = (Shape(128, 256, width=128, unroll=1), Shape(128, 192, unroll=1, staging=3, overlap=True))
 FP8_PAIR = Shape(128, 256, width=128, unroll=1, cluster=(2, 1))
 """Two CTAs that share what they read of B, of a group that has rows for both."""
-FP8_TALL = Shape(256, 128, unroll=1, overlap=True)
+FP8_TALL = Shape(256, 128, unroll=1, overlap=True, lanes=True)
 BF16_SHAPES = (Shape(128, 256, unroll=1),)
 BF16_TALL = Shape(256, 128, unroll=1)
 ALIGNED_ROWS = 128

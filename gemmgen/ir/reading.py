@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gemmgen.ir.roles import TmaLoad, Wgmma
-from gemmgen.ir.schedule import ClusterSplitK
+from gemmgen.ir.schedule import ClusterSplitK, CutRemainder, Persistent
 
 if TYPE_CHECKING:
     from gemmgen.ir.spec import KernelSpec
 
 
 def reads_fit(spec: KernelSpec) -> None:
-    """Only scales of B come by no ring, and only where a CTA has one tile."""
+    """Only scales of B come by no ring, and only where tiles have all of k or a share that does not change."""
     body = spec.math.body
     if not isinstance(body, Wgmma):
         return
-    if body.reads and not isinstance(spec.schedule, ClusterSplitK):
+    if body.reads and not isinstance(spec.schedule, ClusterSplitK | CutRemainder | Persistent):
         raise ValueError(
-            f"role {spec.math.name!r} reads {body.reads} itself; only a schedule cluster_split_k does so, else let a "
-            "ring hold them"
+            f"role {spec.math.name!r} reads {body.reads} itself; with schedule {spec.schedule.kind} let a ring hold "
+            "them, or use Persistent"
         )
     for name in body.reads:
         if body.promote is None or name != body.promote.b:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from gemmgen import catalog
-from gemmgen.ir import ClusterSplitK, KernelSpec, Persistent, Role
+from gemmgen.ir import ClusterSplitK, KernelSpec, Role, SplitK
 
 PLAIN = catalog.fp8_gemm_nt(catalog.Shape(64, 32, groups=1))
 SPLIT = catalog.fp8_gemm_nt(catalog.Shape(64, 32, groups=1, splits=2))
@@ -25,10 +25,10 @@ def role(spec: KernelSpec, name: str, **changes: Any) -> dict[str, tuple[Role, .
 
 
 RULES: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
-    "lanes in a persistent kernel": (
+    "lanes where splits of k change": (
         SPLIT,
-        {"schedule": Persistent()},
-        "role 'math' reads ('sfb',) itself; only a schedule cluster_split_k does so, else let a ring hold them",
+        {"schedule": SplitK(splits=None)},
+        "role 'math' reads ('sfb',) itself; with schedule split_k let a ring hold them, or use Persistent",
     ),
     "lanes read other operands": (
         SPLIT,

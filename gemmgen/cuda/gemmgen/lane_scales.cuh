@@ -11,7 +11,7 @@ class LaneScales {
   static constexpr u32 ROWS = 128 % TILE_N == 0 ? 1 : 2;  // that a tile may meet
   const float* from_[ROWS];
   float now_[ROWS], next_[ROWS];
-  u32 first_, last_, until_;
+  u32 first_, last_, until_ = 0;
 
   DEVICE void fetch(u32 kb) {
     const u32 at = kb + ptx::lane_index();
@@ -20,15 +20,22 @@ class LaneScales {
   }
 
  public:
-  // The tile starts at column n of `cols`, this CTA's K blocks are those from `first` to `last`.
-  DEVICE LaneScales(const float* scales, u64 stride, u32 n, u32 cols, u32 first, u32 last)
-      : now_(), first_(first), last_(last), until_(128 - n % 128) {
+  // For tiles whose K blocks are those from `first` to `last`.
+  DEVICE LaneScales(u32 first, u32 last) : from_(), now_(), next_(), first_(first), last_(last) {}
+  // For the tile that starts at column n of `cols`.
+  DEVICE LaneScales(const float* scales, u64 stride, u32 n, u32 cols, u32 first, u32 last) : LaneScales(first, last) {
+    of(scales, stride, n, cols);
+  }
+
+  // From now on of the tile that starts at column n of `cols`: what it needs first is on its way.
+  DEVICE void of(const float* scales, u64 stride, u32 n, u32 cols) {
+    until_ = 128 - n % 128;
 #pragma unroll
     for (u32 i = 0; i < ROWS; ++i) {
       const u32 row = n / 128 + i, end = (cols - 1) / 128;
       from_[i] = scales + (row < end ? row : end) * stride;
     }
-    fetch(first);
+    fetch(first_);
   }
 
   // Of K block kb, COUNT scales for equal shares of the tile's columns. Blocks are asked for one after the other.
