@@ -316,6 +316,70 @@ def prenorm() -> list[str]:
     return [*lines, ""]
 
 
+GROUPED = {
+    "fp8 contiguous": "FP8, padded rows by ids",
+    "bf16 contiguous": "BF16, padded rows by ids",
+    "fp8 masked": "FP8, masked, hundreds of rows a group",
+    "fp8 masked, few rows": "FP8, masked, 20 rows a group",
+    "fp8 k": "FP8, groups of k, added to fp32",
+    "bf16 k": "BF16, groups of k, added to fp32",
+}
+FEW_ROWS = 32
+"""Rows a group, on average, up to which a masked problem counts as one of few."""
+
+
+def family(row: Row) -> str:
+    """What a geometric mean is taken over."""
+    few = row["form"] == "masked" and row["rows"] < FEW_ROWS * row["groups"]
+    return f"{row['kind']} {row['form']}{', few rows' if few else ''}"
+
+
+def grouped() -> list[str]:
+    result = load("grouped_h100.json")
+    rows = [row | {"plain_us": row["us"]} for row in result["rows"]]
+    lines = [
+        "## Groups",
+        "",
+        f"Measured on {environment(result)}, by `benchmarks/grouped.py` through the public ops: medians in",
+        "microseconds, calls interleaved, L2 flushed by a write before each. Speed over DeepGEMM's: its time over",
+        f"ours, above 1 is faster ({result['deepgemm']}, in the same run;",
+        "its FP8 kernels of groups of k spill 44 to 68 bytes with that compiler).",
+        "cuBLAS: our time over that of one dense product of as many rows, or of all k, which is other work.",
+        "Offsets and MXFP8 out: the time of the same real rows without padding, and of quantised outputs,",
+        f"over the padded bf16 one's. A copy on the device ran at {result['copy_gb_s']:.0f} GB/s.",
+        "",
+        "| | problems | speed over DeepGEMM's, geometric mean |",
+        "|---|--:|--:|",
+    ]
+    for name, words in GROUPED.items():
+        speeds = [row["deepgemm_us"] / row["us"] for row in rows if family(row) == name]
+        lines.append(f"| {words} | {len(speeds)} | {geomean(speeds):.3f} |")
+    lines += [
+        "",
+        "| | groups | rows or k | n | k, or m x n of gradients | tile | us | TFLOP/s | GB/s | / DeepGEMM's speed | "
+        "/ cuBLAS | offsets | MXFP8 out |",
+        "|---|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for row in rows:
+        gradient = row["form"] == "k"
+        size = ("", f"{row['n']} x {row['k']}") if gradient else (str(row["n"]), str(row["k"]))
+        rate = 2 * row["rows"] * row["n"] * row["k"] / row["us"] / 1e6
+        moved = "" if gradient else f"{bytes_of_rows(row) / row['us'] / 1e3:.0f}"
+        extra = [over(row, name, "plain") if f"{name}_us" in row else "" for name in ("offsets", "mxfp8")]
+        lines.append(
+            f"| {family(row)} | {row['groups']} | {row['rows']} | {size[0]} | {size[1]} | {row['tile']} | "
+            f"{row['us']:.1f} | {rate:.0f} | {moved} | {over(row, 'deepgemm', 'plain')} | "
+            f"{over(row, 'plain', 'cublas')} | {' | '.join(extra)} |"
+        )
+    return [*lines, ""]
+
+
+def bytes_of_rows(row: Row) -> float:
+    """Factors once and bf16 outputs once."""
+    each = 1 if row["kind"] == "fp8" else 2
+    return float(each * row["k"] * (row["groups"] * row["n"] + row["rows"]) + 2 * row["rows"] * row["n"])
+
+
 def host() -> list[str]:
     result = load("host_h100.json")
     rows = {row["call"]: row for row in result["rows"]}
@@ -342,7 +406,18 @@ def text() -> str:
     head = ["# Measured", "", "Written by `benchmarks/report.py` from `benchmarks/results/`.", ""]
     return (
         "\n".join(
-            [*head, *dense(), *chains(), *choice(), *fused(), *prenorm(), *reductions(), *host(), *accuracy()]
+            [
+                *head,
+                *dense(),
+                *grouped(),
+                *chains(),
+                *choice(),
+                *fused(),
+                *prenorm(),
+                *reductions(),
+                *host(),
+                *accuracy(),
+            ]
         ).rstrip()
         + "\n"
     )

@@ -107,6 +107,7 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
         "b_layout": _layout(plan, mma.b_major, of_columns),
         "mma_call": MMA_CALLS[dtype],
         "group_rows": 64 * mma.row_blocks,
+        "columns_held": mma.sfb_per_column and mma.row_blocks > 1 and mma.col_blocks == 1,
         "skips_idle_rows": groups.skips_idle_rows(plan, math.warps),
         "shift": _shift(plan, ring, mma),
         "swapped": mma.row_axis == "n",

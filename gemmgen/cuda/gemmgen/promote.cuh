@@ -31,6 +31,25 @@ DEVICE void promote(float (&acc)[REGS], const float (&part)[REGS], float2 rows, 
   }
 }
 
+// Scales of this thread's pairs of columns, one of each, for all of its blocks of rows.
+template <u32 PAIRS>
+DEVICE void column_pairs(float2 (&to)[PAIRS], u32 scales) {
+#pragma unroll
+  for (u32 i = 0; i < PAIRS; ++i) to[i] = ptx::load_shared_pair(scales + 4 * (8 * i + fragment_col()));
+}
+
+// One scale per column, which the thread has.
+template <u32 REGS>
+DEVICE void promote_columns(float (&acc)[REGS], const float (&part)[REGS], float2 rows, const float2 (&cols)[REGS / 4]) {
+#pragma unroll
+  for (u32 i = 0; i < REGS; i += 4) {
+    acc[i] += part[i] * (rows.x * cols[i / 4].x);
+    acc[i + 1] += part[i + 1] * (rows.x * cols[i / 4].y);
+    acc[i + 2] += part[i + 2] * (rows.y * cols[i / 4].x);
+    acc[i + 3] += part[i + 3] * (rows.y * cols[i / 4].y);
+  }
+}
+
 // One scale per column, read as it is needed.
 template <u32 REGS>
 DEVICE void promote_columns(float (&acc)[REGS], const float (&part)[REGS], float2 rows, u32 scales, u32 first) {
