@@ -9,7 +9,7 @@ from itertools import pairwise
 import grouped
 import pytest
 import torch
-from grouped_layouts import ALIGNMENT, CUDA, FORMS, KINDS, Ks, Rows, counts_drawn, layout_drawn, whole
+from grouped_layouts import ALIGNMENT, CUDA, FORMS, KINDS, Ks, Rows, counts_drawn, layout_drawn, powers, whole
 from grouped_problems import Layout, counts_of, ends, ids
 
 import gemmgen
@@ -145,6 +145,23 @@ def test_groups_of_k_in_a_graph() -> None:
         graph.replay()
         wanted = torch.stack([prefix[end] - prefix[start] for start, end in pairwise(cuts)]) + 1
         assert torch.equal(d, wanted)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(64, 32, 256), (200, 136, 1024), (2048, 4096, 512)])
+def test_dense_sums_in_place(m: int, n: int, k: int) -> None:
+    """A group of all k, through the dense operators: exact, and equal bit for bit when repeated."""
+    a, b, before = whole(m, k), whole(n, k), whole(m, n)
+    sfa, sfb = powers(m, k // 128), powers(n, k // 128)
+    eight = [(x.to(torch.float8_e4m3fn), sf) for x, sf in ((a, sfa), (b, sfb))]
+    wide = (a * sfa.repeat_interleave(128, 1)) @ (b * sfb.repeat_interleave(128, 1)).T
+    for product, run in (
+        (wide, lambda d: ops.fp8_gemm_nt(*eight, d, c=d)),
+        (a @ b.T, lambda d: ops.bf16_gemm_nt(a.bfloat16(), b.bfloat16(), d, c=d)),
+    ):
+        first, second = before.clone(), before.clone()
+        run(first)
+        run(second)
+        assert torch.equal(first, before + product) and torch.equal(first, second)
 
 
 def test_k_grouped_kernels_are_what_gradients_take() -> None:
