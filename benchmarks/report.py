@@ -347,6 +347,7 @@ def grouped() -> list[str]:
         "cuBLAS: our time over that of one dense product of as many rows, or of all k, which is other work.",
         "Offsets and MXFP8 out: the time of the same real rows without padding, and of quantised outputs,",
         f"over the padded bf16 one's. A copy on the device ran at {result['copy_gb_s']:.0f} GB/s.",
+        *([result["note"]] if "note" in result else []),
         "",
         "| | problems | speed over DeepGEMM's, geometric mean |",
         "|---|--:|--:|",
@@ -370,6 +371,29 @@ def grouped() -> list[str]:
             f"| {family(row)} | {row['groups']} | {row['rows']} | {size[0]} | {size[1]} | {row['tile']} | "
             f"{row['us']:.1f} | {rate:.0f} | {moved} | {over(row, 'deepgemm', 'plain')} | "
             f"{over(row, 'plain', 'cublas')} | {' | '.join(extra)} |"
+        )
+    return [*lines, ""]
+
+
+def gradients() -> list[str]:
+    result = load("gradients_h100.json")
+    lines = [
+        "## Weight gradients",
+        "",
+        f"Measured on {environment(result)}, by `benchmarks/gradients.py`: `fp8_gemm_nt` with a",
+        "scale for 1x128 of either factor, added to fp32 sums where they lie, and its time over that of a product of",
+        "the same size with a scale for 128x128 of B, into bf16, in the same run. A sum is read and written where bf16",
+        "is only written, and each of a tile's columns has its own scale.",
+        *([result["note"]] if "note" in result else []),
+        "",
+        "| m | n | k | tile | us | TFLOP/s | / bf16 product |",
+        "|--:|--:|--:|---|--:|--:|--:|",
+    ]
+    for row in result["rows"]:
+        rate = 2 * row["m"] * row["n"] * row["k"] / row["us"] / 1e6
+        lines.append(
+            f"| {row['m']} | {row['n']} | {row['k']} | {row.get('tile', '')} | {row['us']:.1f} | {rate:.0f} | "
+            f"{row['us'] / row['plain_us']:.3f} |"
         )
     return [*lines, ""]
 
@@ -410,6 +434,7 @@ def text() -> str:
                 *head,
                 *dense(),
                 *grouped(),
+                *gradients(),
                 *chains(),
                 *choice(),
                 *fused(),

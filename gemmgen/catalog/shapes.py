@@ -91,6 +91,7 @@ GRADIENT_SHAPES = {
         Shape(64, 128, groups=1),
         Shape(128, 128),
         Shape(192, 128, groups=3, unroll=1, overlap=True),
+        Shape(256, 112, unroll=1),
     ),
 }
 """For products that are added to fp32 sums where they lie, dense and of groups of k, by the type of the factors."""

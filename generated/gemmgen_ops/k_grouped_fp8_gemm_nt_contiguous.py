@@ -49,7 +49,7 @@ def k_grouped_fp8_gemm_nt_contiguous(
         DeviceError: tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.
         CaptureError: the first call with these shapes is inside CUDA graph capture; warm it up before.
 
-    Source: 4 kernels in this package as kernels/sm90/sm90_k_grouped_fp8_gemm_nt_1d1d_*.cu, each beside its spec
+    Source: 5 kernels in this package as kernels/sm90/sm90_k_grouped_fp8_gemm_nt_1d1d_*.cu, each beside its spec
         (.json).
     """
     return ops.k_grouped_fp8_gemm_nt_contiguous(
