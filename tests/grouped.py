@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from reduced import check_reductions
 
 import gemmgen
 from gemmgen.commands.groups import (
@@ -24,12 +25,12 @@ from gemmgen.commands.groups import (
 )
 from gemmgen.commands.inputs import Operands, random_operands
 from gemmgen.commands.reference import compare, judged, numbers_of, reference, tolerance
-from gemmgen.ir import KernelSpec, Operand
+from gemmgen.ir import DType, KernelSpec, Operand, Reduce
 
 Launch = Callable[[Operands], None]
 SENTINEL = 0x5A
 """Byte that outputs hold before a launch."""
-__all__ = ["NAN", "SENTINEL", "Layout", "Problem", "by_counts", "by_ends", "by_ids"]
+__all__ = ["NAN", "SENTINEL", "Layout", "Problem", "by_counts", "by_ends", "by_ids", "summed"]
 
 
 class Problem:
@@ -88,10 +89,22 @@ class Problem:
             errors = compare(numbers_of(self.dense, operands, name), reference(self.dense, operands, name))
             allowed = tolerance(self.dense, name)
             assert errors.worst_tile <= allowed, f"{self.spec.name}, group {group}, {name}: {errors}, not {allowed}"
+        check_reductions(outputs, self.dense, operands)
 
     def own(self, operand: Operand, tensor: torch.Tensor | float, group: int) -> torch.Tensor:
         """A group's part of an operand."""
         return rows_of(operand, tensor, self.layout, group)
+
+
+def summed(spec: KernelSpec, first: int = 0) -> KernelSpec:
+    """A sum of squares and a largest magnitude for each row, behind the chain's first steps."""
+    results = tuple(Operand(name=name, dtype=DType.F32, box=("m",)) for name in ("squares", "amax"))
+    steps = (Reduce(function="sum_of_squares", along="n", to="squares"), Reduce(function="amax", along="n", to="amax"))
+    return spec.replace(
+        name=f"{spec.arch}_summed",
+        operands=(*spec.operands, *results),
+        epilogue=(*spec.epilogue[:first], *steps, *spec.epilogue[first:]),
+    )
 
 
 def _tensor(value: torch.Tensor | float) -> torch.Tensor:

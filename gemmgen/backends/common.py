@@ -80,9 +80,12 @@ def check_groups(spec: KernelSpec) -> None:
     if spec.groups is None:
         return
     where = f"spec {spec.name!r} has groups"
-    if reduced := [step.to for step in spec.epilogue if isinstance(step, Reduce)]:
+    reduced = [step for step in spec.epilogue if isinstance(step, Reduce)]
+    across = reduced if isinstance(spec.groups, KGroups) else [step for step in reduced if step.along != "n"]
+    if across:
         raise ValueError(
-            f"{where} and reduces to {reduced[0]!r}; sums across tiles know no groups, so reduce its output"
+            f"{where} and reduces along {across[0].along} to {across[0].to!r}; how many tiles of rows there are is "
+            "known on the device alone, so reduce along n, and then what that leaves"
         )
     if spec.prologue or any(operand.heads for operand in spec.operands):
         raise ValueError(f"{where}, a prologue or an output with heads; only products without either are grouped")

@@ -91,6 +91,8 @@ def _cleared(plan: Plan) -> list[str]:
     found = []
     for operand in map(plan.operand, plan.outputs):
         axis, per = split_axis(operand.plane[-1])
+        if operand.plane == ("m",):  # one number a row, which tiles of the first columns clear
+            found.append(f"1>(p.{operand.name}, 1, rows, tile.next(), tile.n(), 1")
         if operand.plane[:1] != ("m",) or axis != "n" or per > 2:
             continue
         part = "" if per * operand.dtype.packed == 1 else f" / {per * operand.dtype.packed}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gemmgen.backends.groups import address, row_end
 from gemmgen.ir import Gate, KernelSpec, MmaPlan, MmaSyncPlan, Plan, Reduce, UmmaPlan, Workspace
 
 FUNCTIONS = {"sum": "Sum", "sum_of_squares": "SumOfSquares", "amax": "Amax"}
@@ -95,12 +96,14 @@ def reductions_view(plan: Plan) -> dict[str, Any]:
         "columns": columns,
         "held": held,
         "at_once": at_once,
+        "end": row_end(plan),
+        "grouped": plan.groups is not None,
         "warp_rows": warps.warp_rows,
         "block_rows": warps.block_rows,
         "block_step": warps.step,
         "warp_columns": width,
         "half": " / 2" if gated else "",
-        "row": _place("M", warps.rows, across[0]),
+        "row": _place("M", warps.rows, across[0], plan.groups is not None),
         "column": _place("N", warps.columns, across[1]),
         "warps_along_m": _places("M", warps.rows),
         "warps_along_n": _places("N", warps.columns),
@@ -116,14 +119,21 @@ def _lines(plan: Plan, alongs: tuple[str, ...]) -> list[dict[str, Any]]:
     """Reductions along these axes, in the order of their lines in the workspace."""
     steps = [(index, entry.step) for index, entry in enumerate(plan.epilogue) if isinstance(entry.step, Reduce)]
     return [
-        {"step": index, "to": step.to, "along": step.along, "function": FUNCTIONS[step.function], "line": line}
+        {
+            "step": index,
+            "to": step.to,
+            "address": address(plan, step.to),
+            "along": step.along,
+            "function": FUNCTIONS[step.function],
+            "line": line,
+        }
         for line, (index, step) in enumerate((index, step) for index, step in steps if step.along in alongs)
     ]
 
 
-def _place(axis: str, warps: int, warp: str) -> str:
-    """Which of all warps along an axis this one is."""
-    tile = f"tile.{axis.lower()}() / TILE_{axis}"
+def _place(axis: str, warps: int, warp: str, grouped: bool = False) -> str:
+    """Which of all warps along an axis this one is; tiles of groups begin at any row, and are counted."""
+    tile = "tile.tile_row()" if grouped else f"tile.{axis.lower()}() / TILE_{axis}"
     return f"{tile} * {warps} + {warp}" if warps > 1 else tile
 
 
@@ -136,8 +146,12 @@ def _places(axis: str, warps: int) -> str:
 def gate_on_block(plan: Plan) -> str:
     """The functor that joins pairs of columns of a block of accumulators."""
     if not any(isinstance(entry.step, Reduce) for entry in plan.epilogue):
-        return "Gate{p, group, rows}" if plan.groups is not None else "Gate{p}"
-    return f"Gate{{p, reductions, {'0' if isinstance(plan.mma, UmmaPlan) else '2 * i'}}}"
+        return f"Gate{{{_whose(plan)}}}"
+    return f"Gate{{{_whose(plan)}, reductions, {'0' if isinstance(plan.mma, UmmaPlan) else '2 * i'}}}"
+
+
+def _whose(plan: Plan) -> str:
+    return "p" if plan.groups is None else "p, group, rows"
 
 
 def epilogue_on_block(plan: Plan) -> str:
@@ -145,10 +159,10 @@ def epilogue_on_block(plan: Plan) -> str:
     if not any(isinstance(entry.step, Reduce) for entry in plan.epilogue):
         return "epilogue"
     if isinstance(plan.mma, UmmaPlan):
-        return "Epilogue{p, reductions, 0, 0}"
+        return f"Epilogue{{{_whose(plan)}, reductions, 0, 0}}"
     pairs = (
         f"{plan.mma.width // (16 if _gated(plan) else 8)} * j"
         if isinstance(plan.mma, MmaPlan) and plan.mma.col_blocks > 1 and not plan.store.joined
         else "0"
     )
-    return f"Epilogue{{p, reductions, 2 * i, {pairs}}}"
+    return f"Epilogue{{{_whose(plan)}, reductions, 2 * i, {pairs}}}"

@@ -152,7 +152,8 @@ def stray_bytes(spec: KernelSpec, operand: Operand, output: torch.Tensor, layout
     )
     for group in range(layout.groups):
         rows_of(operand, left, layout, group).copy_(rows_of(operand, output, layout, group))
-    cleared = isinstance(spec.groups, RowGroups) and spec.groups.zero_padding and operand == spec.output
+    per_row = operand == spec.output or operand.plane == ("m",)
+    cleared = isinstance(spec.groups, RowGroups) and spec.groups.zero_padding and per_row
     for start, count in layout.gaps if cleared else ():
         left.narrow(operand.plane.index("m"), start, count).view(torch.uint8).zero_()
     return int((memory != untouched).sum())

@@ -11,7 +11,7 @@ from grouped_problems import Layout, bf16_problem, counts_of, ends, fp8_problem,
 
 import gemmgen
 from gemmgen import ops
-from gemmgen.ir import Cast, DType, Epilogue, Gate, Operand, Quantise, Store
+from gemmgen.ir import Cast, DType, Epilogue, Gate, Operand, Quantise, Reduce, Store
 
 COUNTS = (5, 0, 70, 1)
 
@@ -167,6 +167,26 @@ def test_epilogues_of_numbers_and_vectors() -> None:
     wanted = problem.product * 0.5 + shift.double().repeat_interleave(torch.tensor([4, 3]), 0)
     assert isinstance(d, torch.Tensor) and torch.equal(d, wanted.bfloat16())
     assert made is gemmgen.fuse("m_grouped_bf16_gemm_nt_contiguous", chain)
+
+
+@pytest.mark.parametrize("form", ["contiguous", "masked"])
+def test_sums_of_rows_of_groups(form: str) -> None:
+    """Few rows, for which tiles that swap are cheapest: kernels that can reduce are taken."""
+    operands = (
+        Operand(name="squares", dtype=DType.F32, box=("m",)),
+        Operand(name="d", dtype=DType.BF16, box=("m", "n")),
+    )
+    steps = (Reduce(function="sum_of_squares", along="n", to="squares"), Cast(to=DType.BF16), Store(to="d"))
+    made = gemmgen.fuse(f"m_grouped_bf16_gemm_nt_{form}", Epilogue(name="squared", operands=operands, steps=steps))
+    layout = ends((4, 0, 3)) if form == "contiguous" else counts_of((4, 0, 3), 8)
+    problem = bf16_problem(layout)
+    last = (layout.given,) if form == "contiguous" else (layout.given, 4)
+    d, squares = made(problem.a, problem.b, *last, **({"offsets": True} if form == "contiguous" else {}))
+    assert squares.shape == d.shape[:-1]
+    for group, (_, count) in enumerate(layout.spans):
+        wanted = layout.rows_of(problem.product, group)
+        assert torch.equal(layout.rows_of(d, group), wanted.bfloat16())
+        assert count == 0 or torch.equal(layout.rows_of(squares, group).double(), wanted.square().sum(1))
 
 
 def test_rows_between_groups_become_zero_when_asked() -> None:

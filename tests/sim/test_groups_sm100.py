@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from grouped import Layout, Problem, by_counts, by_ends, by_ids
+from grouped import Layout, Problem, by_counts, by_ends, by_ids, summed
 
 from gemmgen.backends import lower
 from gemmgen.catalog import fused
@@ -186,6 +186,10 @@ CHAINS = {
     "c_swapped": lambda: bf16_gemm("nt", LOW, DType.F32, residual=True),
     "chain_swapped": lambda: chained(scaled(E4M3, 32, E4M3, 32, LOW)),
     "direct_swapped": lambda: bf16_gemm("nt", LOW, direct_store=True),
+    "sums": lambda: summed(scaled(E4M3, 32, E4M3, 128, ROWS)),
+    "sums_pair": lambda: summed(bf16_gemm("nt", PAIR)),
+    "sums_halves": lambda: summed(gated(scaled(E4M3, 32, E2M1, 128, PairShape(64, ctas=2))), 1),
+    "sums_mxfp8": lambda: summed(fused.mxfp8_output(True).of(bf16_gemm("nt", PairShape(64, ctas=2)))),
 }
 
 
@@ -198,6 +202,10 @@ CHAINS = {
         ("c_swapped", "ends"),
         ("chain_swapped", "counts"),
         ("direct_swapped", "ends"),
+        *(("sums", by) for by in WAYS),
+        *(("sums_pair", by) for by in WAYS),
+        ("sums_halves", "ends"),
+        ("sums_mxfp8", "counts"),
     ],
 )
 def test_epilogues_know_their_group_and_its_rows(name: str, by: str) -> None:
@@ -209,6 +217,12 @@ def test_epilogues_know_their_group_and_its_rows(name: str, by: str) -> None:
 
 def test_quantised_rows_between_groups_are_zero() -> None:
     problem(CHAINS["mxfp8_words"](), "ends", 4, n=96, zero_padding=True).run("late")
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_sums_of_rows_under_every_schedule(schedule: str) -> None:
+    """Several tiles of columns meet for each row, and the rows between groups are 0 there, too."""
+    problem(CHAINS["sums"](), "ends", 8, n=72, zero_padding=True).run(schedule)
 
 
 # ---------------------------------------------------------------------------------------------- refusals

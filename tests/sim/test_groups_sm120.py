@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from grouped import Layout, Problem, by_counts, by_ends, by_ids
+from grouped import Layout, Problem, by_counts, by_ends, by_ids, summed
 
 from gemmgen.backends import lower
 from gemmgen.catalog import fused
@@ -189,6 +189,10 @@ CHAINS = {
     "chain": lambda: chained(scaled(E4M3, 32, E4M3, 32, WarpShape(32, 32, warps=(2, 1), slots=2))),
     "chain_swapped": lambda: chained(scaled(E4M3, 32, E4M3, 32, FLAT)),
     "direct": lambda: scaled(E2M1, 128, E2M1, 32, TINY, direct=True),
+    "sums": lambda: summed(scaled(E4M3, 32, E4M3, 32, WarpShape(32, 32, warps=(2, 1), slots=2))),
+    "sums_across": lambda: summed(bf16_gemm("nt", WarpShape(32, 32, warps=(2, 2), slots=2))),
+    "sums_gate": lambda: summed(gated(scaled(E4M3, 128, E4M3, 128, WIDE), "interleaved"), 1),
+    "sums_mxfp8": lambda: summed(fused.mxfp8_output(True).of(scaled(E4M3, 128, E4M3, 128, WIDE))),
 }
 
 
@@ -205,6 +209,10 @@ CHAINS = {
         ("chain", "ends"),
         ("chain_swapped", "counts"),
         ("direct", "counts"),
+        *(("sums", by) for by in WAYS),
+        *(("sums_across", by) for by in WAYS),
+        ("sums_gate", "ends"),
+        ("sums_mxfp8", "counts"),
     ],
 )
 def test_epilogues_know_their_group_and_its_rows(name: str, by: str) -> None:
@@ -217,6 +225,12 @@ def test_epilogues_know_their_group_and_its_rows(name: str, by: str) -> None:
 
 def test_quantised_rows_between_groups_are_zero() -> None:
     problem(CHAINS["mxfp8_words"](), "ends", 4, n=96, zero_padding=True).run("late")
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_sums_of_rows_under_every_schedule(schedule: str) -> None:
+    """Several tiles of columns meet for each row, and the rows between groups are 0 there, too."""
+    problem(CHAINS["sums"](), "ends", 8, n=72, zero_padding=True).run(schedule)
 
 
 # ---------------------------------------------------------------------------------------------- refusals

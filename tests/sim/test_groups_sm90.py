@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
-from grouped import Layout, Problem, by_counts, by_ends, by_ids
+from grouped import Layout, Problem, by_counts, by_ends, by_ids, summed
 
 from gemmgen.backends import lower
 from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt, fused
@@ -180,6 +182,14 @@ CHAINS = {
     "bias_beside": lambda: biased(fp8_gemm_nt(BESIDE)),
     "c": lambda: bf16_gemm("nt", LOW, DType.F32, residual=True),
     "direct": lambda: fp8_gemm_nt(LOW, direct_store=True),
+    "sums": lambda: summed(fp8_gemm_nt(LOW)),
+    "sums_tall": lambda: summed(fp8_gemm_nt(TALL)),
+    "sums_beside": lambda: summed(fp8_gemm_nt(BESIDE)),
+    "sums_shared_a": lambda: summed(bf16_gemm("nt", SHARED_A)),
+    "sums_shared_b": lambda: summed(fp8_gemm_nt(replace(SHARED_B, m=128, groups=2))),
+    "sums_direct": lambda: summed(fp8_gemm_nt(LOW, direct_store=True)),
+    "sums_gate": lambda: summed(swiglu(fp8_gemm_nt(WIDE), "halves", H, BLOCKS), 1),
+    "sums_mxfp8": lambda: summed(fused.mxfp8_output(False).of(fp8_gemm_nt(Shape(64, 64, groups=1)))),
 }
 
 
@@ -195,6 +205,14 @@ CHAINS = {
         ("bias", "ends"),
         ("bias_beside", "counts"),
         ("c", "ends"),
+        *(("sums", by) for by in WAYS),
+        *(("sums_tall", by) for by in WAYS),
+        ("sums_beside", "counts"),
+        *(("sums_shared_a", by) for by in WAYS),
+        *(("sums_shared_b", by) for by in WAYS[1:]),
+        ("sums_direct", "ends"),
+        *(("sums_gate", by) for by in WAYS),
+        ("sums_mxfp8", "ends"),
         ("direct", "counts"),
     ],
 )
@@ -207,6 +225,12 @@ def test_epilogues_know_their_group_and_its_rows(name: str, by: str) -> None:
 
 def test_quantised_rows_between_groups_are_zero() -> None:
     problem(CHAINS["mxfp8"](), "ends", 8, n=96, zero_padding=True).run("late")
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_sums_of_rows_under_every_schedule(schedule: str) -> None:
+    """Several tiles of columns meet for each row, and the rows between groups are 0 there, too."""
+    problem(CHAINS["sums"](), "ends", 8, n=136, zero_padding=True).run(schedule)
 
 
 # ---------------------------------------------------------------------------------------------- refusals
@@ -225,12 +249,12 @@ def test_schedules_that_know_no_groups_are_refused(shape: Shape, by: str, senten
         lower(in_row_groups(bf16_gemm("nt", shape), by))
 
 
-def test_sums_across_tiles_know_no_groups() -> None:
+def test_sums_across_rows_know_no_groups() -> None:
     """On every architecture the same step of lowering refuses them."""
     total = Operand(name="total", dtype=DType.F32, box=("n",))
     dense = bf16_gemm("nt", LOW)
     steps = (Reduce(function="sum", along="m", to="total"), *dense.epilogue)
     spec = dense.replace(name="sm90_summed", operands=(*dense.operands, total), epilogue=steps)
     lower(spec)
-    with pytest.raises(ValueError, match=r"has groups and reduces to 'total'; sums across tiles know no groups"):
+    with pytest.raises(ValueError, match=r"has groups and reduces along m to 'total'; how many tiles of rows"):
         lower(in_row_groups(spec, "ends"))

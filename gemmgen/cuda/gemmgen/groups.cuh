@@ -25,11 +25,21 @@ struct GroupEnds {
     const u32 begin = GroupEnds::begin(before.end, rows), end = at_most(found, rows);
     return {begin, end < begin ? begin : end};
   }
+  // Units of UNIT rows that groups ahead may have, at most: the last of one and the first of the next may share rows of
+  // a grid, so each group counts one more.
+  template <u32 UNIT>
+  DEVICE static u32 units_ahead(Span span, u32 group, u32) {
+    return span.begin / UNIT + group;
+  }
 };
 
 // A group has the first rows of its own matrix.
 struct GroupCounts {
   DEVICE static Span span(i32 found, Span, u32 rows) { return {0, at_most(found, rows)}; }
+  template <u32 UNIT>
+  DEVICE static u32 units_ahead(Span, u32 group, u32 rows) {
+    return group * ceil_div(rows, UNIT);
+  }
 };
 
 // Tiles of all groups, one group behind the other, a grid's stride apart. R is the raster of a group's tiles. What is
@@ -72,6 +82,11 @@ class RowGroups {
   DEVICE u32 m() const { return span_.begin + raster_.m(); }
   DEVICE u32 n() const { return raster_.n(); }
   DEVICE u32 group() const { return group_; }
+  // Which row of tiles this one is in, among those of all groups.
+  DEVICE u32 tile_row() const {
+    return Layout::template units_ahead<R::ROWS>(span_, group_, rows_) * (R::ROWS / R::TILE_ROWS) +
+           raster_.m() / R::TILE_ROWS;
+  }
   // The row behind the group's last.
   DEVICE u32 rows() const { return span_.end; }
   // Whether the group has no row from this one of the tile on.
@@ -137,6 +152,8 @@ class RowIds {
   DEVICE u32 m() const { return raster_.m(); }
   DEVICE u32 n() const { return raster_.n(); }
   DEVICE u32 group() const { return group_; }
+  // Which row of tiles this one is in.
+  DEVICE u32 tile_row() const { return m() / TILE_M; }
   // Whether the group has no row from this one of the tile on, a multiple of 32, as padding follows a group's rows; a
   // whole warp asks.
   DEVICE bool idle(u32 row) const {

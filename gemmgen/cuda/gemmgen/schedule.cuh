@@ -17,7 +17,7 @@ class Raster {
   u32 m_, n_;
 
  public:
-  static constexpr u32 CLUSTER = CLUSTER_M * CLUSTER_N;
+  static constexpr u32 CLUSTER = CLUSTER_M * CLUSTER_N, TILE_ROWS = TILE_M, ROWS = TILE_M * CLUSTER_M;
 
   DEVICE Raster(u32 m, u32 n) : rows_(ceil_div(m, TILE_M * CLUSTER_M)), cols_(ceil_div(n, TILE_N * CLUSTER_N)) {}
   DEVICE u32 units() const { return rows_ * cols_; }
