@@ -182,7 +182,7 @@ def test_a_second_call_is_repeated_and_a_hint_or_alignment_is_another(gpu: FakeG
     assert gpu.launches[0].entry == gpu.launches[1].entry != gpu.launches[2].entry
     gpu.launches.clear()
     contiguous(), contiguous()
-    ops.set_mk_alignment_for_contiguous_layout(64)
+    ops.set_mk_alignment_for_contiguous_layout(16)
     contiguous()
     ops.set_mk_alignment_for_contiguous_layout(128)
     contiguous()
