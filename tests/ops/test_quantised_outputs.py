@@ -146,8 +146,8 @@ def gated(spec: KernelSpec) -> KernelSpec:
 
 
 def plain_result(arch: str, inputs: dict[str, torch.Tensor], with_gate: bool = False) -> torch.Tensor:
-    """The same kernel's sums with their bias in fp32."""
-    base = WIDE[arch](DType.F32)
+    """The same kernel's sums with their bias in fp32: that of another tile may round a gated value otherwise."""
+    base = (WIDEST if with_gate else WIDE)[arch](DType.F32)
     spec = base.replace(
         operands=(*base.operands[:-1], Operand(name="bias", dtype=DType.F32, box=("n",)), base.operands[-1]),
         epilogue=(Bias(vector="bias"), *base.epilogue),
