@@ -90,11 +90,14 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
     dtype = next(entry.dtype for entry in plan.tensor_maps if entry.operand == mma.a)
     boxes = [_box_part(plan, ring, part) for part in ring.parts if part.copy_by == "tma"]
     of_rows, of_columns = _extents_of(plan, mma)
+    strips = next((each for each in plan.rings if each.every > 1), None)
     return {
         "ring": ring,
         "math": math,
         "schedule": _sm90_schedule(plan),
-        "places_of": {role: place_name(ring, name) for role, name in _multiplied(plan).items()},
+        "places_of": {role: _place_of(plan, name) for role, name in _multiplied(plan).items()},
+        "strips": strips,
+        "strip_parts": [_lane_part(plan, strips, part) for part in strips.parts] if strips else [],
         "box_parts": boxes,
         "edited_maps": groups.edited_maps(plan),
         "edited_factors": groups.edited_factors(plan),
@@ -117,6 +120,11 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
         "sfb_count": plan.tile.n // mma.sfb_columns if mma.sfb_columns else 0,
         "store_line": _store_line(plan, math.first_warp),
     }
+
+
+def _place_of(plan: Plan, operand: str) -> str:
+    ring = next(ring for ring in plan.rings if any(part.operand == operand for part in ring.parts))
+    return place_name(ring, operand)
 
 
 def _extents_of(plan: Plan, mma: MmaPlan) -> tuple[int, int]:
@@ -180,7 +188,8 @@ def _place(plan: Plan, ring: RingPlan, part: Part) -> str:
         return f"constexpr u32 {name} = {part.offset};"
     if part.copy_by == "lanes":
         halves = ", gemmgen::RowsInTurn" if part.halves else ""
-        return f"using {name} = gemmgen::Gather<{part.offset}, {part.count}, {part.step}, {part.per}{halves}>;"
+        kind, every = ("GatherBlocks", f", {ring.every}") if ring.every > 1 else ("Gather", "")
+        return f"using {name} = gemmgen::{kind}<{part.offset}, {part.count}, {part.step}, {part.per}{every}{halves}>;"
     if part.copy_by == "words":
         if isinstance(plan.mma, MmaSyncPlan):
             return f"using {name} = {scale_words(plan, part)};"
@@ -229,6 +238,7 @@ def _lane_part(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
         "place": place_name(ring, part.operand),
         "along_k": block if k_contiguous else f"{block} * {pitch}",
         "stride": pitch if k_contiguous else "1",
+        "k_stride": "1" if k_contiguous else pitch,
         "axis": part.outer_axis,
     }
 

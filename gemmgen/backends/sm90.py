@@ -39,7 +39,7 @@ from gemmgen.backends.sm90_push import (
     push_plan,
     stored_columns,
 )
-from gemmgen.backends.sm90_scales import promoted, scale_part
+from gemmgen.backends.sm90_scales import promoted, scale_part, strip_part
 from gemmgen.backends.sm90_shares import meeting_bytes, shares_of_k
 from gemmgen.backends.sm90_swapped import check_swapped, check_swapped_store, is_swapped, product_axes, rows_in_slot
 from gemmgen.backends.sm90_tiles import check_tiles, cut_product, parts, sums_start
@@ -49,6 +49,7 @@ from gemmgen.ir import (
     CutRemainder,
     DType,
     KernelSpec,
+    KGroups,
     MmaPlan,
     Operand,
     Part,
@@ -87,10 +88,11 @@ def lower(spec: KernelSpec) -> Plan:
     mma = _matrix_instruction(spec, roles)
     store = _output_path(spec)
     push, ring = push_plan(spec), _mainloop_ring(spec, roles, mma)
+    strips = _strips(spec, roles, mma, ring)
     check_one_block(spec, mma)
     meeting = meeting_bytes(spec, mma)
     extra = push_bytes(push) + meeting + map_bytes(spec)
-    rings, shared_bytes = place_rings(spec, [ring, *_staging_ring(spec, store, roles)], extra)
+    rings, shared_bytes = place_rings(spec, [ring, *strips, *_staging_ring(spec, store, roles)], extra)
     edits, room = map_edits(spec, mma.a, mma.b, shared_bytes - map_bytes(spec))
     maps, workspaces = _tensor_maps(spec, rings, store), (*reduction_workspaces(spec, mma), *room)
     return Plan(
@@ -172,6 +174,7 @@ def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPla
         unroll=body.unroll,
         cast_a=cast_a,
         overlap_epilogue=body.overlap_epilogue,
+        whole_rounds=body.whole_rounds,
         shares=shares,
     )
     if body.promote is not None:
@@ -234,9 +237,9 @@ def _check_accumulators(spec: KernelSpec, mma: MmaPlan) -> None:
 def _mainloop_ring(spec: KernelSpec, roles: tuple[RolePlan, ...], mma: MmaPlan) -> Footprint:
     body = spec.load.body
     assert isinstance(body, TmaLoad)
-    if len(body.fills) != 1:
-        raise ValueError(f"role {spec.load.name!r} fills rings {body.fills}; sm90 loads through one ring")
     ring = spec.ring(body.fills[0])
+    if ring.every != 1:
+        raise ValueError(f"ring {ring.name!r} turns every {ring.every} K blocks; what is multiplied turns every block")
     parts = [_part(spec, mma, spec.operand(name)) for name in ring.holds]
     parts.sort(key=lambda part: part.bytes % 1024 != 0)
     check_boxes(spec, parts)
@@ -254,6 +257,43 @@ def _mainloop_ring(spec: KernelSpec, roles: tuple[RolePlan, ...], mma: MmaPlan) 
         empty_count=math_warps * spec.cluster.size,
         tx_bytes=sum(part.atoms * part.atom_bytes for part in parts if part.copy_by == "tma"),
     )
+
+
+def _strips(spec: KernelSpec, roles: tuple[RolePlan, ...], mma: MmaPlan, ring: Footprint) -> list[Footprint]:
+    """The ring of a second warp's lanes, whose slots hold B's scales of many K blocks of a tile."""
+    names = spec.load.body.fills[1:]
+    if not names:
+        return []
+    strips = spec.ring(names[0])
+    where = f"role {spec.load.name!r} fills rings {spec.load.body.fills}"
+    if len(names) > 1 or strips.holds != (mma.sfb,) or mma.row_axis == "n" or isinstance(spec.groups, KGroups):
+        raise ValueError(
+            f"{where}; on sm90 a second ring may hold B's scales alone, of products that are neither swapped nor in "
+            "groups of k"
+        )
+    if mma.sfb_per_column:
+        raise ValueError(
+            f"{where}; a scale of B for each column comes with the factors, so let their ring hold {mma.sfb!r}"
+        )
+    if isinstance(spec.schedule, ClusterSplitK):
+        raise ValueError(f"{where}; CTAs of schedule cluster_split_k read B's scales themselves, so name one ring")
+    part = strip_part(spec, spec.operand(strips.holds[0]), strips.every)
+    warps = 3 if ring.full_count > 1 else 2
+    if spec.load.warps < warps:
+        raise ValueError(
+            f"{where} and has {spec.load.warps} of the {warps} warps that this takes: one copies boxes, others scales"
+        )
+    drained = next(role.warps for role in roles if role.kind == "wgmma")
+    return [
+        Footprint(
+            name=strips.name,
+            parts=(part,),
+            slots=strips.slots,
+            every=strips.every,
+            full_count=LANES,
+            empty_count=drained,
+        )
+    ]
 
 
 def _part(spec: KernelSpec, mma: MmaPlan, operand: Operand) -> Part:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from gemmgen.backends.common import SWIZZLE_BYTES, majorness
 from gemmgen.ir import (
     Bias,
+    ClusterSplitK,
     CutRemainder,
     KernelSpec,
     MmaPlan,
@@ -30,6 +31,7 @@ def check_tiles(spec: KernelSpec) -> None:
     """Refuse walks over tiles that have no form here."""
     _check_splits(spec)
     _check_overlap(spec)
+    _check_rounds(spec)
     _check_cut(spec)
 
 
@@ -54,6 +56,21 @@ def _check_overlap(spec: KernelSpec) -> None:
         raise ValueError(f"{where}: without promote its sums stay in the registers of products; leave it out")
     if not isinstance(spec.schedule, Persistent | CutRemainder):
         raise ValueError(f"{where}: with schedule {spec.schedule.kind} no CTA knows its next tile; use Persistent")
+
+
+def _check_rounds(spec: KernelSpec) -> None:
+    body = spec.math.body
+    assert isinstance(body, Wgmma)
+    if not body.whole_rounds:
+        return
+    where = f"role {spec.math.name!r} has whole_rounds"
+    if body.promote is None or body.swap_ab or isinstance(spec.schedule, ClusterSplitK):
+        raise ValueError(
+            f"{where}, which is lowered for products that are promoted, not swapped, and whose CTAs share no tile in a "
+            "cluster; leave it out"
+        )
+    if body.unroll > 1:
+        raise ValueError(f"{where} and unroll={body.unroll}: a round has a copy for every slot; use unroll=1")
 
 
 def _check_cut(spec: KernelSpec) -> None:

@@ -48,7 +48,8 @@ def _ring_lines(plan: Plan, ring: RingPlan) -> list[str]:
             hint = ", evicted first" if part.evict_first else ""
             text = f"{times}box {entry.box[0]} x {entry.box[1]} {entry.dtype}{swizzle}{shared}{_halves(part)}{hint}"
         else:
-            text = f"{part.count} scales by lanes, one per {part.step}{_halves(part)}"
+            of_blocks = f", of {ring.every} K blocks" if ring.every > 1 else ""
+            text = f"{part.count} scales by lanes, one per {part.step}{of_blocks}{_halves(part)}"
         lines.append(f"    {part.operand:<8} @{part.offset:<7} {text}")
     return lines
 
@@ -74,7 +75,8 @@ def _mma_line(plan: Plan) -> str:
     count = f"{mma.steps * mma.units} a slot, {mma.accumulators} accumulators"
     shares = f", K steps shared by {mma.shares} warpgroups" if mma.shares > 1 else ""
     swapped = ", swapped" if mma.row_axis == "n" else ""
-    return f"  mma        {mma.instruction} x {count}{promoted}{swapped}, unroll {mma.unroll}{shares}"
+    copies = "whole rounds" if mma.whole_rounds else f"unroll {mma.unroll}"
+    return f"  mma        {mma.instruction} x {count}{promoted}{swapped}, {copies}{shares}"
 
 
 def _umma_line(mma: UmmaPlan) -> str:

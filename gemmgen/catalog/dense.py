@@ -34,8 +34,9 @@ class Shape:
     product. Weights of such tiles, and of others that ``stream`` them, are read once: L2 drops them first. With ``cut``
     tiles that fill no wave are cut in as many parts; with ``overlap`` epilogues run beside the first products of the
     next tile. ``swap`` puts n on the product's rows, for problems with few rows; ``width`` is then of the tile's m.
-    With ``lanes`` warps that multiply read a scale of B for 128 columns from memory, where a ring holds it otherwise;
-    ``raster`` rows of tiles are walked together.
+    With ``lanes`` warps that multiply read a scale of B for 128 columns from memory, where a ring holds it otherwise,
+    that of the factors or, with ``strips``, one whose slots serve as many K blocks. With ``rounds`` the K loop is
+    copied out for every slot. ``raster`` rows of tiles are walked together.
     """
 
     m: int
@@ -54,6 +55,8 @@ class Shape:
     stream: bool = False
     swap: bool = False
     lanes: bool = False
+    rounds: bool = False
+    strips: int = 1
     raster: int = 8
 
     @property
@@ -109,6 +112,7 @@ def fp8_gemm_nt(
     body = Wgmma(drains=("ab",), promote=BlockScale(a="sfa", b="sfb"), width=shape.width, unroll=shape.unroll)
     body = body.replace(reads=reads) if reads else body
     body = body.replace(overlap_epilogue=True) if shape.overlap else body
+    body = body.replace(whole_rounds=True) if shape.rounds else body
     body = body.replace(swap_ab=True) if shape.swap else body
     return _dense(name, operands, holds, body, shape, 128, d, residual, direct_store, programmatic_launch)
 
@@ -150,7 +154,11 @@ def _dense(
     direct_store: bool,
     programmatic_launch: bool,
 ) -> KernelSpec:
-    rings = [Ring(name="ab", slots=shape.slots, holds=holds)]
+    own = ("sfb",) if shape.strips > 1 and "sfb" in holds else ()
+    rings = [Ring(name="ab", slots=shape.slots, holds=tuple(name for name in holds if name not in own))]
+    if own:
+        rings.append(Ring(name="strips", slots=2, holds=own, every=shape.strips))
+        body = body.replace(drains=("ab", "strips"))
     epilogue: list[Step] = []
     if residual:
         operands = [*operands, Operand(name="c", dtype=d, box=("m", "n"))]
@@ -169,7 +177,7 @@ def _dense(
     producer, consumer = REGISTERS[shape.groups] if sole else (None, None)
     load_warps = 1 if shape.splits else 4 if sole else 2
     math = Role(name="math", warps=4 * shape.groups, registers=consumer, body=body)
-    copying = TmaLoad(fills=("ab",), evict_first=("b",)) if shape.splits or shape.stream else TmaLoad(fills=("ab",))
+    copying = TmaLoad(fills=body.drains, evict_first=("b",) if shape.splits or shape.stream else ())
     load = Role(name="load", warps=load_warps, registers=producer, body=copying)
     spec = KernelSpec(
         name=f"{name}{''.join(marks)}_{shape.label}",

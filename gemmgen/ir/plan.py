@@ -141,6 +141,7 @@ class MmaPlan(Node):
     cast_a: bool = False
     """Whether warps read A, cast it and multiply out of registers."""
     overlap_epilogue: bool = False
+    whole_rounds: bool = False
     shares: int = 1
     """Warpgroups with the same rows, each of which multiplies so many ``steps`` of every slot."""
     meeting: int = 0

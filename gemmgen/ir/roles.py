@@ -23,7 +23,7 @@ class Ring(Node):
     slots: Annotated[int, Field(ge=1, le=32)] | None = None
     space: Literal["smem", "tmem"] = "smem"
     turns: Literal["k", "tile", "store", "launch"] = "k"
-    every: Annotated[int, Field(ge=1, le=8)] = 1
+    every: Annotated[int, Field(ge=1, le=64)] = 1
 
     @property
     def carries_data(self) -> bool:
@@ -79,6 +79,9 @@ class Wgmma(Node):
     block a lane. ``overlap_epilogue`` begins the next tile before the epilogue of the present one: its first products
     go to the registers in which products wait for their scales, so it needs ``promote``.
 
+    ``whole_rounds`` copies the body once for every slot of the ring, where addresses of the slot are constants: what is
+    left between the products of a block and the next is sums alone. It needs ``promote``, and no ``unroll``.
+
     ``share_k`` gives all warpgroups the same rows: each multiplies its part of every slot, and the first adds up what
     they have of a tile and stores. That is for few tiles, on which warpgroups would wait for their own products.
 
@@ -92,6 +95,7 @@ class Wgmma(Node):
     promote: BlockScale | None = None
     width: Annotated[int, Field(ge=8, le=256, multiple_of=8)] | None = None
     unroll: Annotated[int, Field(ge=1, le=16)] = 1
+    whole_rounds: bool = False
     reads: tuple[Name, ...] = ()
     overlap_epilogue: bool = False
     share_k: bool = False

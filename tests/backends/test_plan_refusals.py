@@ -9,11 +9,21 @@ import pytest
 from gemmgen import catalog
 from gemmgen.backends import lower
 from gemmgen.backends.limits import LIMITS, shared_limit
-from gemmgen.ir import Arch, Cluster, CutRemainder, DType, KernelSpec, OneTile, Operand, Role, Tile
+from gemmgen.ir import Arch, Cluster, CutRemainder, DType, KernelSpec, OneTile, Operand, Ring, Role, Tile
 
 FP8 = catalog.fp8_gemm_nt(catalog.Shape(128, 128))
 BF16 = catalog.bf16_gemm("nt", catalog.Shape(128, 128))
 NN = catalog.bf16_gemm("nn", catalog.Shape(128, 128))
+
+
+STRIPS = catalog.fp8_gemm_nt(catalog.Shape(64, 64, groups=1, ctas_per_sm=2, strips=4))
+
+
+def _moved(spec: KernelSpec, name: str) -> tuple[Ring, ...]:
+    """An operand moves to the second ring, and what that held to the first."""
+    first, second, *others = spec.rings
+    kept = tuple(each for each in first.holds if each != name)
+    return first.replace(holds=(*kept, *second.holds)), second.replace(holds=(name,)), *others
 
 
 def operand(spec: KernelSpec, name: str, **changes: Any) -> tuple[Operand, ...]:
@@ -75,6 +85,36 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         FP8,
         {"roles": math(FP8, overlap_epilogue=True), "schedule": OneTile()},
         "with schedule one_tile no CTA knows its next tile",
+    ),
+    "whole rounds without promotion": (
+        BF16,
+        {"roles": math(BF16, whole_rounds=True)},
+        "which is lowered for products that are promoted, not swapped",
+    ),
+    "whole rounds and copies": (
+        FP8,
+        {"roles": math(FP8, whole_rounds=True, unroll=2)},
+        "a round has a copy for every slot; use unroll=1",
+    ),
+    "factors that stay for several blocks": (
+        FP8,
+        ring(FP8, "ab", every=4),
+        "ring 'ab' turns every 4 K blocks; what is multiplied turns every block",
+    ),
+    "a second ring of other scales": (
+        STRIPS,
+        {"rings": (*_moved(STRIPS, "sfa"),)},
+        "a second ring may hold B's scales alone",
+    ),
+    "a second ring with one warp": (
+        STRIPS,
+        {"roles": role(STRIPS, "load", warps=1)},
+        "has 1 of the 2 warps that this takes: one copies boxes, others scales",
+    ),
+    "strips of scales that TMA brings": (
+        catalog.fp8_gemm_nt(catalog.Shape(64, 64, groups=1, strips=4), sfb_columns=1),
+        {},
+        "a scale of B for each column comes with the factors, so let their ring hold 'sfb'",
     ),
     "slots": (
         FP8,

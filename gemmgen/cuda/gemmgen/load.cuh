@@ -15,6 +15,7 @@ struct Boxes {
   enum : u32 { COUNT = BOXES, LINES = PITCH, ROW_BYTES = ELEMENTS * ELEMENT_BYTES };
   static constexpr u32 BOX_BYTES = PITCH * ROW_BYTES;
   static constexpr u32 SLOT_BYTES = (BOXES * BOX_BYTES + 127) / 128 * 128;
+  static constexpr u32 SLOT_STEP = SLOT_BYTES / 16;  // in a matrix descriptor
 
   DEVICE static u32 address(u32 slot) { return ptx::smem_base() + OFFSET + slot * SLOT_BYTES; }
 
@@ -50,6 +51,7 @@ struct Boxes {
 template <u32 OFFSET, u32 PARTS, u32 ROWS, u32 ELEMENTS, u32 ELEMENT_BYTES>
 struct Stack {
   static constexpr u32 BOX_BYTES = ROWS * ELEMENTS * ELEMENT_BYTES;
+  static constexpr u32 SLOT_STEP = PARTS * BOX_BYTES / 16;  // in a matrix descriptor
 
   DEVICE static u32 address(u32 slot) { return ptx::smem_base() + OFFSET + slot * PARTS * BOX_BYTES; }
 
@@ -74,6 +76,44 @@ struct Gather {
     for (u32 i = ptx::lane_index(); i < COUNT; i += 32) {
       const u32 index = From::place(first + i * STEP, extent) / PER;
       ptx::cp_async_4(address(slot) + 4 * i, from + (index < last ? index : last) * stride);
+    }
+  }
+};
+
+// The same for each of BLOCKS K blocks of a tile, those of a block side by side: for a slot that serves so many turns.
+template <u32 OFFSET, u32 COUNT, u32 STEP, u32 PER, u32 BLOCKS, class From = Whole>
+struct GatherBlocks {
+  static constexpr u32 EVERY = BLOCKS, BLOCK_BYTES = COUNT > 2 ? (COUNT * 4 + 15) / 16 * 16 : COUNT * 4;
+
+  DEVICE static u32 address(u32 slot) { return ptx::smem_base() + OFFSET + slot * BLOCKS * BLOCK_BYTES; }
+  // Those of the block at `from`.
+  DEVICE static void read(float (&to)[COUNT], u32 from) {
+    if constexpr (COUNT == 1) {
+      to[0] = ptx::load_shared(from);
+    } else if constexpr (COUNT == 2) {
+      const float2 x = ptx::load_shared_pair(from);
+      to[0] = x.x, to[1] = x.y;
+    } else {
+#pragma unroll
+      for (u32 i = 0; i < COUNT; i += 4) {
+        const float4 x = ptx::load_shared_quad(from + 4 * i);
+        to[i] = x.x;
+        if (i + 1 < COUNT) to[i + 1] = x.y;
+        if (i + 2 < COUNT) to[i + 2] = x.z;
+        if (i + 3 < COUNT) to[i + 3] = x.w;
+      }
+    }
+  }
+
+  // `blocks` are left of the tile; neighbours along k lie `along_k` elements apart. A lane has a K block.
+  DEVICE static void load(u32 slot, const float* from, u64 along_k, u64 stride, u32 first, u32 extent, u32 blocks) {
+    const u32 last = (extent - 1) / PER, end = blocks < BLOCKS ? blocks : BLOCKS;
+#pragma unroll
+    for (u32 i = 0; i < COUNT; ++i) {
+      const u32 index = From::place(first + i * STEP, extent) / PER;
+      const float* row = from + (index < last ? index : last) * stride;
+      for (u32 block = ptx::lane_index(); block < end; block += 32)
+        ptx::cp_async_4(address(slot) + block * BLOCK_BYTES + 4 * i, row + block * along_k);
     }
   }
 };

@@ -17,6 +17,7 @@ from . import (
     sm120_group_edits,
     sm120_product_edits,
     sm120_ring_edits,
+    strip_edits,
     tile_edits,
 )
 from .edit import EDITS, Edit
@@ -38,5 +39,6 @@ __all__ = [
     "sm120_group_edits",
     "sm120_product_edits",
     "sm120_ring_edits",
+    "strip_edits",
     "tile_edits",
 ]

@@ -198,6 +198,10 @@ _SUBJECTS = {
     "fp8_cut": Subject(fp8_gemm_nt(Shape(64, 96, groups=1, slots=2, unroll=1, cut=3)), m=64, n=344, k=384, sms=3),
     # three tiles on one CTA, whose epilogues run beside the next one's products; a unit of columns behind the first
     "fp8_overlap": Subject(fp8_gemm_nt(Shape(64, 64, groups=1, width=32, slots=2, overlap=True)), m=64, n=192, k=384),
+    # three tiles on one CTA, five K blocks each; slots of scales serve two blocks, those of factors go round by twos
+    "fp8_strips": Subject(
+        fp8_gemm_nt(Shape(64, 64, groups=1, slots=2, unroll=1, rounds=True, strips=2)), m=64, n=384, k=640
+    ),
     "bf16_nt": Subject(bf16_gemm("nt", _SMALL), m=64, n=192, k=256),
     "bf16_nn_c": Subject(bf16_gemm("nn", _SMALL, residual=True), m=72, n=128, k=256),
     # two atoms along m and along n: the descriptor's leading offset counts
