@@ -31,6 +31,7 @@ def module(name: str) -> ModuleType:
 def test_the_page_says_what_the_results_say() -> None:
     report = module("report")
     assert report.DOCUMENT.read_text() == report.text(), "run python benchmarks/report.py"
+    assert report.H200.read_text() == report.text_h200(), "run python benchmarks/report.py"
 
 
 def test_held_back_problems_are_fixed_and_within_bounds() -> None:

@@ -11,12 +11,25 @@ from functools import cache
 
 from gemmgen.catalog import dense, dense_sm100, dense_sm120, shipped_sm100, shipped_sm120
 from gemmgen.catalog.shapes_sm120 import SQUARE, WIDE_WARPS_SM120
-from gemmgen.ir import Activation, Arch, Bias, Cast, DType, Epilogue, HeadSplit, KernelSpec, Operand, Quantise, Store
+from gemmgen.ir import (
+    Activation,
+    Arch,
+    Bias,
+    Cast,
+    DType,
+    Epilogue,
+    Gate,
+    HeadSplit,
+    KernelSpec,
+    Operand,
+    Quantise,
+    Store,
+)
 
 _SM90 = (
     dense.Shape(64, 128, groups=1),
     dense.Shape(128, 128, unroll=4, staging=4),
-    dense.Shape(128, 256, width=128, unroll=1),
+    dense.Shape(128, 256, width=128, unroll=1, rounds=True, strips=32),
 )
 _SM90_BF16 = (dense.Shape(64, 128, groups=1), dense.Shape(128, 256, unroll=1))
 _SM100 = (dense_sm100.PairShape(128), dense_sm100.PairShape(256, ctas=2))
@@ -27,12 +40,15 @@ def behind(shape: dense.Shape, epilogue: Epilogue | None = None) -> dense.Shape:
 
     Products of the next tile stay beside an epilogue that only rounds what they sum, relu or not, from a bias or not;
     longer ones have no registers for them. Beside quantising they were up to 4 % faster one above the other, and up to
-    40 % slower side by side. Not all can be cut, and scales of a gate's columns are held by a ring.
+    40 % slower side by side. Not all can be cut. Scales of a gate's columns are held by a ring, and where its halves of
+    n lie apart, by that of the factors.
     """
     beside = epilogue is not None and (_only_rounds(epilogue) or (shape.m > shape.n and _quantises(epilogue)))
     overlap = shape.overlap and beside
     lanes = shape.lanes and not (epilogue is not None and epilogue.gated)
-    return replace(shape, unroll=min(shape.unroll, 4), overlap=overlap, cut=1, lanes=lanes)
+    apart = epilogue is not None and any(isinstance(step, Gate) and step.layout == "halves" for step in epilogue.steps)
+    strips = 1 if apart else shape.strips
+    return replace(shape, unroll=min(shape.unroll, 4), overlap=overlap, cut=1, lanes=lanes, strips=strips)
 
 
 def _only_rounds(epilogue: Epilogue) -> bool:

@@ -17,10 +17,14 @@ SWAPPED_SHAPES = (
 Among them narrow tiles are for few weights, so that no SM reads many more than another.
 """
 LOW, SQUARE = Shape(64, 128, groups=1), Shape(128, 128)
-FP8_SHAPES = (Shape(128, 256, width=128, unroll=1), Shape(128, 192, unroll=1, staging=3, overlap=True))
-FP8_PAIR = Shape(128, 256, width=128, unroll=1, cluster=(2, 1))
+FP8_SHAPES = (
+    Shape(128, 256, width=128, unroll=1, rounds=True, strips=16),
+    Shape(128, 192, unroll=1, staging=3, rounds=True, strips=32),
+)
+"""Strips of 16 K blocks leave room for four slots of factors where scales of A may start at any row."""
+FP8_PAIR = Shape(128, 256, width=128, unroll=1, cluster=(2, 1), rounds=True, strips=32)
 """Two CTAs that share what they read of B, of a group that has rows for both."""
-FP8_TALL = Shape(256, 128, unroll=1, overlap=True, lanes=True)
+FP8_TALL = Shape(256, 128, unroll=1, overlap=True, rounds=True, strips=32)
 BF16_SHAPES = (Shape(128, 256, unroll=1),)
 BF16_TALL = Shape(256, 128, unroll=1)
 ALIGNED_ROWS = 128
@@ -38,7 +42,10 @@ def grouped_shapes(factors: DType, by: str) -> tuple[Shape, ...]:
     return (*SWAPPED_SHAPES, LOW, SQUARE, *large)
 
 
-WIDE_GROUPED_SHAPES = (Shape(64, 256, groups=1, width=128, unroll=1), Shape(128, 256, width=128, unroll=1))
+WIDE_GROUPED_SHAPES = (
+    Shape(64, 256, groups=1, width=128, unroll=1),
+    Shape(128, 256, width=128, unroll=1, rounds=True, strips=16),
+)
 """For epilogues that need 256 columns of the product in a warp: gates of columns that are quantised by 128."""
 
 

@@ -24,6 +24,8 @@ LEAST_COLUMNS = 32
 """Columns that a product takes the time of at least: it reads 64 rows of its first factor from shared memory."""
 BETWEEN_PRODUCTS = {False: 60, True: 200}
 """Cycles between K blocks without and with promotion."""
+BETWEEN_ROUNDS = {False: 100, True: 40}
+"""Cycles between K blocks with promotion where whole rounds are copied out, by whether a CTA has dozens of tiles."""
 TURN = {False: 180, True: 255}
 """Cycles of the shortest turn of the ring."""
 L2_BYTES = 70
@@ -64,6 +66,8 @@ WARPGROUP_ROWS = 64
 """Rows of a product."""
 BETWEEN_IN_GROUPS = {False: 105, True: 55}
 """Cycles between K blocks with promotion where a CTA has dozens of tiles, by whether epilogues run beside products."""
+PAIR_WAITS = 1.03
+"""How much longer K blocks of a pair take where groups have rows for more than two of its units."""
 EPILOGUE_IN_GROUPS = 1500
 """Cycles of an epilogue there, of either kind, beside one for every 16 elements of the tile."""
 UNEVEN = (-20, -12, -4, 4, 12, 20)
@@ -98,6 +102,7 @@ def cost(
     if uneven and shape.cluster[0] > 1:  # where warpgroups without rows multiply nothing
         rows = _units_down(m, WARPGROUP_ROWS, groups, uneven) * WARPGROUP_ROWS
         block *= max(0.5, rows / (down * shape.m * shape.cluster[0]))
+        block *= PAIR_WAITS if m > 2 * shape.m * shape.cluster[0] else 1
     tile = {name: -(-k_bytes // 128) * block, "epilogue": _epilogue(shape, uneven)}
     compute = in_waves(tile, units / at_once, _waves(shape, m, n, units, at_once, k_bytes, sms, promoted))
     start = {"start": SOLE_START if shape.ctas_per_sm == 1 else 0}
@@ -142,6 +147,7 @@ def _block(
 ) -> tuple[str, float]:
     """What bounds a K block of 128 bytes, and its cycles, in a problem of so many tiles."""
     between = BETWEEN_IN_GROUPS[shape.overlap] if uneven and promoted else BETWEEN_PRODUCTS[promoted]
+    between = BETWEEN_ROUNDS[uneven] if shape.rounds and promoted else between
     crowding = 1.0 if tiles * 4 >= 3 * sms else 0.8
     shared = shape.ctas_per_sm > 1
     bounds = {

@@ -108,7 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--match", default="", help="only kernels whose name contains this")
+    parser.add_argument("--match", default="", help="only kernels whose name contains one of these, a,b")
     parser.add_argument("--arch", default="sm90", help="kernels of this architecture, which is the GPU's")
     parser.add_argument("--sim-only", action="store_true", help="hold the simulator against the reference, no GPU")
     options = parser.parse_args()
@@ -116,7 +116,7 @@ def main() -> None:
     shipped = [
         s for s in catalog.specs().values() if s.arch == options.arch and not s.prologue and s.name not in others
     ]
-    names = [spec.name for spec in shipped if options.match in spec.name]
+    names = [spec.name for spec in shipped if any(part in spec.name for part in options.match.split(","))]
     rows = []
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         for name, sim, seconds in pool.map(simulated, names, range(len(names))):

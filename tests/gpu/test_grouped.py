@@ -60,6 +60,26 @@ def test_every_shipped_kernel_of_rows(name: str) -> None:
         assert all(torch.equal(_bytes(left[name]), _bytes(right[name])) for name in left)
 
 
+@pytest.mark.parametrize("by", ["ids", "ends", "counts"])
+def test_sums_and_magnitudes_of_rows(by: str) -> None:
+    """Squares and the largest magnitude of every row that a group owns, the same bits again; others stay.
+
+    Of bf16: tensor cores cut e4m3 products to 13 bits of the largest, and a row's largest sum may then be off by half
+    as much again as the reference allows.
+    """
+    spec = catalog.in_row_groups(grouped.summed(catalog.bf16_gemm("nt", catalog.Shape(64, 128, groups=1))), by)
+    counts = [37, 0, spec.tile.m + 5, 1, 300, 64]
+    layout = {
+        "ids": lambda: grouped.by_ids(counts, ALIGNMENT, tail=1),
+        "ends": lambda: grouped.by_ends(counts, 1, tail=3),
+        "counts": lambda: grouped.by_counts(counts, max(counts) + 3),
+    }[by]()
+    problem = grouped.Problem(dense(spec), spec, layout, n=648, k=400, launch=partial(on_gpu, spec))
+    first, second = problem.run(), problem.run()
+    for left, right in zip(first, second, strict=True):
+        assert all(torch.equal(_bytes(left[name]), _bytes(right[name])) for name in left)
+
+
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous().view(torch.uint8)
 

@@ -25,7 +25,6 @@ from gemmgen.ir import (
     Store,
     Wgmma,
 )
-from gemmgen.ops import spec_for
 
 NARROW, TALL, WIDE = Shape(64, 32, groups=1), Shape(128, 32, groups=1), Shape(128, 64, width=32, slots=2)
 AHEAD = Shape(256, 32, unroll=1, overlap=True)
@@ -93,10 +92,10 @@ def test_products_go_on_beside_epilogues_that_only_round() -> None:
     """The shipped tile's overlap stays behind a bias and relu, and goes where registers are needed."""
     a, b = Operand(name="bias", dtype=DType.F32, box=("n",)), Operand(name="d", dtype=DType.BF16, box=("m", "n"))
     rest = (Cast(to=DType.BF16), Store(to="d"))
+    shipped = next(shape for shape in catalog.FP8_SHAPES if shape.overlap)
     for steps, stays in (((), True), ((Activation(function="relu"),), True), ((Activation(function="silu"),), False)):
         epilogue = Epilogue(name="e", operands=(a, b), steps=(Bias(vector="bias"), *steps, *rest))
-        spec = spec_for("fp8_gemm_nt", 4096, 7168, 2048, 132, epilogue=epilogue)
-        body = spec.math.body
+        body = epilogue.of(catalog.fp8_gemm_nt(catalog.behind(shipped, epilogue))).math.body
         assert isinstance(body, Wgmma) and body.overlap_epilogue == stays
         assert catalog.behind(AHEAD, epilogue).overlap == stays and not catalog.behind(AHEAD).overlap
 

@@ -18,7 +18,7 @@ __all__ = ["VARIABLE", "Card", "Entry", "Measured", "TunedFile", "measured", "re
 
 VARIABLE = "GEMMGEN_TUNED"
 """Names tuned files, separated as in PATH."""
-SHIPPED = {"NVIDIA H100 80GB HBM3": "h100.json"}
+SHIPPED = {"NVIDIA H100 80GB HBM3": "h100.json", "NVIDIA H200": "h200.json"}
 """The file of this package for a card."""
 FEW_ROWS, GRAIN_OF_FEW, GRAIN = 64, 16, 64
 """Up to FEW_ROWS rows tiles are told apart by 16 rows, beyond by 64."""
