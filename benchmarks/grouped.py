@@ -197,6 +197,8 @@ def groups_of_k(case: Case, flush: Flush, repeats: int) -> dict[str, Any]:
         calls["deepgemm_"] = peer
     except ImportError:
         pass
+    except RuntimeError as error:
+        print(f"deepgemm raises for {case}: {str(error).strip().splitlines()[0]}", flush=True)
     calls["cublas_"] = cublas(case.kind, case.n, case.k, case.rows)
     return timed(row, calls, flush, repeats)
 
