@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from gemmgen.ops import api, api_block_scaled, api_fused, api_grouped, api_heads
+from gemmgen.ops import api, api_block_scaled, api_fused, api_grouped, api_heads, api_k_grouped
 from gemmgen.ops.architecture import SCALING
 from gemmgen.ops.groups import GROUPED_NAME
 from gemmgen.ops.product_op import ProductOp
@@ -20,7 +20,7 @@ from gemmgen.ops.tensor_op import empty_output
 
 OPERATORS: dict[str, Any] = {
     name: function
-    for room in (api, api_block_scaled, api_fused, api_heads, api_grouped)
+    for room in (api, api_block_scaled, api_fused, api_heads, api_grouped, api_k_grouped)
     for name, function in vars(room).items()
     if name == getattr(function, "__name__", "") and "gemm" in name and function.__module__ == room.__name__
 }
@@ -31,6 +31,8 @@ EXTRA: dict[str, dict[str, Any]] = {"fp8": {"scales": "m"}, "fp8_fp4": {"a": E4M
 are contiguous along, and the factors' types."""
 NUM_GROUPS = 8
 """Groups, unless ``num_groups`` chooses."""
+K_GROUPED = "k_grouped_"
+"""How operators of groups of k begin, which share k and write a matrix for each group."""
 Factor = Any
 """A tensor, or a pair of data and scales."""
 
@@ -41,6 +43,8 @@ def call_arguments(op: str, family: str, m: int, n: int, k: int, choices: Mappin
     known, extra = list(inspect.signature(function).parameters), _extra(op)
     _check_names(op, choices, [*known, *extra])
     given = {name: value for name, value in choices.items() if name not in extra}
+    if op.startswith(K_GROUPED):
+        return {**given, **_k_grouped(op, m, n, k, choices)}
     dense = GROUPED_NAME.sub(r"\g<product>\g<output>", op)
     a, b = _factors(dense, family, m, n, k, {**extra, **choices})
     tensors = {"a": a, "b": b, **_others(dense, m, n, given)}
@@ -58,6 +62,27 @@ def _in_groups(op: str, tensors: Mapping[str, Any], m: int, choices: Mapping[str
     layout = _empty(m if by_ids else count, dtype=torch.int32)
     grouped = {name: _of_each(value, count) if name in of_each else value for name, value in tensors.items()}
     return {**grouped, "masked_m" if masked else "grouped_layout": layout}
+
+
+def _k_grouped(op: str, m: int, n: int, k: int, choices: Mapping[str, Any]) -> dict[str, Any]:
+    """Factors of all groups, one behind the other along k, and fp32 sums which they are added to where those lie."""
+    count = choices.get("num_groups", NUM_GROUPS)
+    d = _empty(count, m, n, dtype=choices.get("d", F32))
+    added = choices.get("c", True)
+    c = d if added is True else _empty(*d.shape, dtype=added) if added else None
+    a, b = (_k_factor(op, rows, k, choices) for rows in (m, n))
+    layout = _empty(count, dtype=torch.int32)
+    return {"a": a, "b": b, "d": d, "c": c, "ks_cpu": None, "grouped_layout": layout}
+
+
+def _k_factor(op: str, rows: int, k: int, choices: Mapping[str, Any]) -> Factor:
+    """[k, rows], with words of scales of as many columns; or flat where each group's is a matrix of its own along k."""
+    if "bf16" in op:
+        return _empty(k, rows, dtype=BF16)
+    if "_nt_" in op:
+        return _empty(rows * k, dtype=E4M3), _empty(-(-k // 128), rows, dtype=F32)
+    gran = choices.get("recipe", api_k_grouped.SM90_RECIPE)[2]
+    return _empty(k, rows, dtype=E4M3), _empty(-(-k // (4 * gran)), rows, dtype=torch.int32)
 
 
 def _of_each(value: Any, count: int) -> Any:
@@ -87,7 +112,8 @@ def fused_arguments(op: ProductOp, family: str, m: int, n: int, k: int, choices:
 def _extra(op: str) -> dict[str, Any]:
     dense = GROUPED_NAME.sub(r"\g<product>\g<output>", op)
     begins = max((begin for begin in EXTRA if dense.startswith(f"{begin}_gemm")), key=len, default=None)
-    return {**(EXTRA[begins] if begins else {}), **({} if dense == op else {"num_groups": NUM_GROUPS})}
+    grouped = dense != op or op.startswith(K_GROUPED)
+    return {**(EXTRA[begins] if begins else {}), **({"num_groups": NUM_GROUPS} if grouped else {})}
 
 
 def _check_names(op: str, choices: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -54,7 +54,8 @@ def warmup(
     choices: the operator's own keyword arguments. Where it takes a tensor, its dtype, or True for the usual one:
         ``d=torch.float32, c=True, bias=torch.bfloat16, activation="silu", recipe=(1, 1, 128)``. Tensors count as
         contiguous; ``scales="k"`` says that fp32 scales of a lie along k and not m, ``a`` and ``b`` are types of
-        fp8_fp4_gemm's factors, ``num_groups`` is how many groups share the rows (8, unless it is chosen).
+        fp8_fp4_gemm's factors, ``num_groups`` is how many groups share the rows, or k (8, unless it is chosen). Groups
+        of k are added to fp32 sums where those lie, unless ``c`` is a type or None, or ``d`` another type.
 
     Returns the kernels' names, those of layout kernels that such calls run first included. Raises ``ValueError`` or
     ``TypeError`` where a call would, and for an unknown operator or choice; ``DeviceError`` without a GPU and ``arch``;
