@@ -74,8 +74,7 @@ def by_counts(counts: Sequence[int], most: int) -> Layout:
 def drawn(spec: KernelSpec, m: int) -> Layout:
     """Groups of uneven sizes with about m rows in all, one of them without any, and rows of none behind them."""
     groups = spec.groups
-    if not isinstance(groups, RowGroups):
-        raise ValueError(f"{spec.name} has no groups of rows; random operands are drawn for those and dense kernels")
+    assert isinstance(groups, RowGroups)
     first, *others = (round(share * m) for share in SHARES)
     counts = [max(1, first), *others]
     if groups.by == "ids":
@@ -123,7 +122,7 @@ def laid_out(
         elif operand.is_scalar:
             found[operand.name] = groups[0][operand.name]
         else:
-            tensor = _room(operand, sizes, unwritten if operand in spec.outputs else poison)
+            tensor = room(operand, sizes, unwritten if operand in spec.outputs else poison)
             found[operand.name] = tensor
             if operand not in spec.outputs:
                 for group, part in enumerate(groups):
@@ -159,7 +158,7 @@ def stray_bytes(spec: KernelSpec, operand: Operand, output: torch.Tensor, layout
     return int((memory != untouched).sum())
 
 
-def _room(operand: Operand, sizes: dict[str, int], byte: int) -> torch.Tensor:
+def room(operand: Operand, sizes: dict[str, int], byte: int) -> torch.Tensor:
     """A tensor in the operand's memory order, between and behind whose rows there is room, full of one byte."""
     shape = expected_shape(operand, sizes)
     dtype = TORCH_DTYPES[operand.dtype]

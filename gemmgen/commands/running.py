@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from gemmgen.commands import groups
+from gemmgen.commands import groups, k_groups
 from gemmgen.commands.inputs import Operands, random_operands
 from gemmgen.commands.reference import Errors, compare, judged, numbers_of, reduction_errors, reference, tolerance
 from gemmgen.commands.relayout import expected_memory, memory_of, random_layout_operands
 from gemmgen.commands.targets import Sizes
-from gemmgen.ir import AnySpec, KernelSpec, LayoutSpec
+from gemmgen.ir import AnySpec, KernelSpec, KGroups, LayoutSpec, RowGroups
 from gemmgen.runtime.architectures import resolve
 from gemmgen.runtime.errors import UnsupportedArchitecture
 
@@ -52,12 +52,9 @@ def run(spec: AnySpec, sizes: Sizes, on: str, schedule: str, seed: int) -> None:
 def _problem(spec: AnySpec, sizes: Sizes) -> str:
     if isinstance(spec, LayoutSpec):
         return f"m={sizes.m} k={sizes.k}, random bytes"
-    rows = (
-        f"m={sizes.m} in {len(groups.SHARES)} groups"
-        if isinstance(spec, KernelSpec) and spec.groups
-        else f"m={sizes.m}"
-    )
-    return f"{rows} n={sizes.n} k={sizes.k}, normal random input"
+    shared = spec.groups if isinstance(spec, KernelSpec) else None
+    of_rows, of_k = (f" in {len(groups.SHARES)} groups" * isinstance(shared, each) for each in (RowGroups, KGroups))
+    return f"m={sizes.m}{of_rows} n={sizes.n} k={sizes.k}{of_k}, normal random input"
 
 
 def _judged(spec: AnySpec, errors: Errors) -> str:
@@ -94,9 +91,14 @@ def execute(spec: AnySpec, sizes: Sizes, device: torch.device, schedule: str, se
 
 def _execute_groups(spec: KernelSpec, sizes: Sizes, device: torch.device, schedule: str, seed: int) -> Outcome:
     """Uneven groups, each judged by itself; what is of none must be left as it was."""
-    layout, product = groups.drawn(spec, sizes.m), groups.dense(spec)
-    own = groups.parts(product, layout, sizes.n, sizes.k, seed)
-    operands = groups.laid_out(spec, layout, own, sizes.n, sizes.k)
+    if isinstance(spec.groups, KGroups):
+        of_k, product = k_groups.drawn(spec, sizes.k), k_groups.dense(spec)
+        own, layout = k_groups.parts(product, of_k, sizes.m, sizes.n, seed), of_k.outputs(sizes.m)
+        operands = k_groups.laid_out(spec, of_k, own, sizes.m, sizes.n)
+    else:
+        layout, product = groups.drawn(spec, sizes.m), groups.dense(spec)
+        own = groups.parts(product, layout, sizes.n, sizes.k, seed)
+        operands = groups.laid_out(spec, layout, own, sizes.n, sizes.k)
     started = time.perf_counter()
     outputs, warnings = _call(spec, operands, device, schedule, seed)
     seconds = time.perf_counter() - started
