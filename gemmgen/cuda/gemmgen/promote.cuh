@@ -31,11 +31,11 @@ DEVICE void promote(float (&acc)[REGS], const float (&part)[REGS], float2 rows, 
   }
 }
 
-// Scales of this thread's pairs of columns, one of each, for all of its blocks of rows.
+// Scales of this thread's pairs of columns, one of each, of a block that starts at an even one.
 template <u32 PAIRS>
-DEVICE void column_pairs(float2 (&to)[PAIRS], u32 scales) {
+DEVICE void column_pairs(float2 (&to)[PAIRS], u32 scales, u32 first = 0) {
 #pragma unroll
-  for (u32 i = 0; i < PAIRS; ++i) to[i] = ptx::load_shared_pair(scales + 4 * (8 * i + fragment_col()));
+  for (u32 i = 0; i < PAIRS; ++i) to[i] = ptx::load_shared_pair(scales + 4 * (first + 8 * i + fragment_col()));
 }
 
 // One scale per column, which the thread has.

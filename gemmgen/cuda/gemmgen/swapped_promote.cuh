@@ -12,32 +12,13 @@ DEVICE float2 shared_row_scales(u32 scales, u32 first) {
   return make_float2(scale, scale);
 }
 
-// Scales of this thread's columns of a block, which starts at an even one.
-template <u32 PAIRS>
-DEVICE void column_pairs(float2 (&to)[PAIRS], u32 scales, u32 first) {
-#pragma unroll
-  for (u32 i = 0; i < PAIRS; ++i) to[i] = ptx::load_shared_pair(scales + 4 * (first + 8 * i + fragment_col()));
-}
-
-// The same wherever the block starts.
+// Scales of this thread's pairs of columns of a block, wherever it starts.
 template <u32 PAIRS>
 DEVICE void column_pairs_anywhere(float2 (&to)[PAIRS], u32 scales, u32 first) {
 #pragma unroll
   for (u32 i = 0; i < PAIRS; ++i) {
     const u32 at = scales + 4 * (first + 8 * i + fragment_col());
     to[i] = make_float2(ptx::load_shared(at), ptx::load_shared(at + 4));
-  }
-}
-
-template <u32 REGS, u32 PAIRS>
-DEVICE void promote_pairs(float (&acc)[REGS], const float (&part)[REGS], float2 rows, const float2 (&cols)[PAIRS]) {
-#pragma unroll
-  for (u32 i = 0; i < REGS; i += 4) {
-    const float2 pair = cols[i / 4];
-    acc[i] += part[i] * (rows.x * pair.x);
-    acc[i + 1] += part[i + 1] * (rows.x * pair.y);
-    acc[i + 2] += part[i + 2] * (rows.y * pair.x);
-    acc[i + 3] += part[i + 3] * (rows.y * pair.y);
   }
 }
 

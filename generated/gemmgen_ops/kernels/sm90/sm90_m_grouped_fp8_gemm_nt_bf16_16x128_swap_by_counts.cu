@@ -143,7 +143,7 @@ DEVICE void math(const Params& p) {
             // The next one is tested while sums are scaled.
             ready = kb + 1 < k_blocks && ptx::mbarrier_try_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);
           }
-          gemmgen::promote_pairs(acc[i][j], part, rows, cols);
+          gemmgen::promote_columns(acc[i][j], part, rows, cols);
         }
       }
     }
