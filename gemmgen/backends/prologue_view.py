@@ -26,7 +26,6 @@ def prologue_view(plan: Plan) -> dict[str, Any]:
         "extents": _extents(plan, shared),
         "first_block": "tile.first(k_blocks)" if shared else "0",
         "last_block": "tile.last(k_blocks)" if shared else "k_blocks",
-        "block_of_tile": "kb - tile.first(k_blocks)" if shared else "kb",
         "blocks_of_tile": "tile.last(k_blocks) - tile.first(k_blocks)" if shared else "k_blocks",
         "any_blocks": "tile.first(k_blocks) < tile.last(k_blocks)" if shared else "k_blocks > 0",
         "shared_sums": f"{sums}, squares" if squares else sums,

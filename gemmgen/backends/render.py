@@ -123,6 +123,7 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
 
 
 def _place_of(plan: Plan, operand: str) -> str:
+    """The name in CUDA of where an operand stands in the slots of its ring."""
     ring = next(ring for ring in plan.rings if any(part.operand == operand for part in ring.parts))
     return place_name(ring, operand)
 

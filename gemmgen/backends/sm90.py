@@ -277,6 +277,11 @@ def _strips(spec: KernelSpec, roles: tuple[RolePlan, ...], mma: MmaPlan, ring: F
         )
     if isinstance(spec.schedule, ClusterSplitK):
         raise ValueError(f"{where}; CTAs of schedule cluster_split_k read B's scales themselves, so name one ring")
+    if strips.turns != "k" or strips.every == 1:
+        raise ValueError(
+            f"{where}; a slot of ring {strips.name!r} serves one K block or turns with {strips.turns!r}, and a second "
+            "ring is for scales of several, so set turns='k' and every=32, or let the ring of the factors hold them"
+        )
     part = strip_part(spec, spec.operand(strips.holds[0]), strips.every)
     warps = 3 if ring.full_count > 1 else 2
     if spec.load.warps < warps:

@@ -94,9 +94,4 @@ def scale_part(spec: KernelSpec, operand: Operand) -> Part:
 def strip_part(spec: KernelSpec, operand: Operand, blocks: int) -> Part:
     """The scales of so many K blocks of a tile, those of a block side by side as one load reads them."""
     part = scale_part(spec, operand)
-    if part.copy_by != "lanes":
-        raise ValueError(
-            f"scale operand {operand.name!r} is {operand.inner}-contiguous with one for each of its rows: TMA brings "
-            "those, so let the ring of the factors hold them"
-        )
     return part.replace(bytes=blocks * (align(part.count, 4) if part.count > 2 else part.count) * 4)

@@ -111,6 +111,11 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         {"roles": role(STRIPS, "load", warps=1)},
         "has 1 of the 2 warps that this takes: one copies boxes, others scales",
     ),
+    "a second ring that turns every block": (
+        STRIPS,
+        ring(STRIPS, "strips", every=1),
+        "and a second ring is for scales of several, so set turns='k' and every=32",
+    ),
     "strips of scales that TMA brings": (
         catalog.fp8_gemm_nt(catalog.Shape(64, 64, groups=1, strips=4), sfb_columns=1),
         {},
