@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from reduced import check_reductions
+from reduced import check_reductions, check_reductions_of
 
 import gemmgen
 from gemmgen.commands.groups import (
@@ -34,7 +34,10 @@ __all__ = ["NAN", "SENTINEL", "Layout", "Problem", "by_counts", "by_ends", "by_i
 
 
 class Problem:
-    """Operands of a grouped spec, made from those of the dense one for each group; memory of no row is ``poison``."""
+    """Operands of a grouped spec, made from those of the dense one for each group; memory of no row is ``poison``.
+
+    Reductions are judged by the reference or, where it is named, by the fp32 output ``reductions_of``.
+    """
 
     def __init__(
         self,
@@ -47,8 +50,9 @@ class Problem:
         poison: int = NAN,
         draw: Draw = random_operands,
         launch: Launch | None = None,
+        reductions_of: str | None = None,
     ) -> None:
-        self.launch = launch
+        self.launch, self.reductions_of = launch, reductions_of
         self.dense, self.spec, self.layout = dense, spec, layout
         self.sizes = {"m": layout.rows, "n": n, "k": k, "g": layout.groups}
         self.parts = parts(dense, layout, n, k, seed, draw)
@@ -89,7 +93,10 @@ class Problem:
             errors = compare(numbers_of(self.dense, operands, name), reference(self.dense, operands, name))
             allowed = tolerance(self.dense, name)
             assert errors.worst_tile <= allowed, f"{self.spec.name}, group {group}, {name}: {errors}, not {allowed}"
-        check_reductions(outputs, self.dense, operands)
+        if self.reductions_of is None:
+            check_reductions(outputs, self.dense, operands)
+        else:
+            check_reductions_of(self.reductions_of, outputs, self.dense)
 
     def own(self, operand: Operand, tensor: torch.Tensor | float, group: int) -> torch.Tensor:
         """A group's part of an operand."""

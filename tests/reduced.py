@@ -27,6 +27,23 @@ def check_reductions(
         assert worst <= 1, f"{spec.name}: {step.to} is off by {worst:.3g} times what it may be"
 
 
+def check_reductions_of(stored: str, outputs: Tensors, spec: KernelSpec) -> None:
+    """Every reduction is that of the fp32 output of this name, which the chain's sums went to as they were.
+
+    How exact the sums are is left out: a largest magnitude must be the output's bit for bit, and sums differ by the
+    order of their terms alone.
+    """
+    values = decode(outputs[stored])
+    for step in spec.epilogue:
+        if not isinstance(step, Reduce):
+            continue
+        exact, allowed = reduced(step, values, torch.zeros_like(values))
+        error = (decode(outputs[step.to]) - exact).abs()
+        assert bool(
+            (error <= allowed).all()
+        ), f"{spec.name}: {step.to} is not that of {stored}, off by {error.max():.3g}"
+
+
 def reduced(step: Reduce, x: torch.Tensor, off: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The result on values ``x`` that may each be ``off`` by so much, and how far it may be off."""
     along = DIMENSIONS[step.along]
