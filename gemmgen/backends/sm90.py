@@ -380,17 +380,28 @@ def _output_path(spec: KernelSpec) -> StorePlan:
         slots = spec.ring(step.through).slots or 2
         unit = gcd(width, spec.tile.n // parts(spec)) if parts(spec) > 1 else width
         plan = plan.replace(row_bytes=staged_row_bytes(unit * output.dtype.bytes), slots=slots)
+        chunks = width * output.dtype.bytes // plan.row_bytes
+        plan = plan if spec.gate else plan.replace(turn=_turn(slots, chunks))
     return split_heads(spec, plan)
 
 
+def _turn(slots: int, chunks: int) -> int:
+    """Chunks that a warp copies at once: as many as it makes of a product, as long as turns share its slots evenly."""
+    return max(turn for turn in range(1, slots + 1) if slots % turn == 0 and turn <= max(chunks, 1))
+
+
 def _is_joined(spec: KernelSpec, width: int) -> bool:
-    """Whether a quantised block reaches over products side by side, which lie in the registers of one thread."""
+    """Whether products side by side, which lie in the registers of one thread, are quantised and copied together.
+
+    A block may reach over both, which gates need; without a gate they are no more than one turn then.
+    """
     step, body = spec.epilogue[-1], spec.math.body
     assert isinstance(body, Wgmma)
     if not isinstance(step, Quantise) or isinstance(spec.schedule, ClusterSplitK | CutRemainder):
         return False
-    block = QUANTISED[spec.operand(step.to).dtype, spec.operand(step.scales).dtype]
-    return width % block > 0 and spec.output_columns(spec.tile.n) % block == 0
+    block, columns = QUANTISED[spec.operand(step.to).dtype, spec.operand(step.scales).dtype], spec.tile.n
+    together = width % block > 0 or (spec.gate is None and width < columns)
+    return together and spec.output_columns(columns) % block == 0
 
 
 # ---------------------------------------------------------------------------------------------- host side

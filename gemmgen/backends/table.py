@@ -180,4 +180,5 @@ def _store(plan: Plan) -> str:
     moved = f", heads of {heads.left} + {heads.right} columns {heads.mid} apart" if heads else ""
     if store.through is None:
         return f"direct {store.dtype}{moved}"
-    return f"{store.dtype} by TMA, {store.slots} buffers of {store.rows} x {store.row_bytes} B a warp{moved}"
+    turn = f", {store.turn} at a time" if store.turn > 1 else ""
+    return f"{store.dtype} by TMA, {store.slots} buffers of {store.rows} x {store.row_bytes} B a warp{turn}{moved}"

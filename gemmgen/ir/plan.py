@@ -259,6 +259,8 @@ class StorePlan(Node):
     row_bytes: int = 0
     rows: int = 16
     slots: int = 0
+    turn: int = 1
+    """Chunks of a warp that share a fence and a group of copies."""
     scales: Name | None = None
     block: int = 0
     joined: bool = False

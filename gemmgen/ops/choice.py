@@ -34,8 +34,11 @@ PAST_LINE = 5
 """Cycles of a row or column of a tile that lies past the end of the matrix: TMA is slow at filling in zeros."""
 DEVICE_BYTES = 1690
 """Bytes a cycle from device memory, all SMs together."""
-EPILOGUE = 600
-"""Cycles of an epilogue that runs beside no products, beside one for every 16 elements of the tile."""
+EPILOGUE = {False: 600, True: 250}
+"""Cycles of an epilogue that runs beside no products, by whether a fence is enough for many columns, beside one for
+every 16 elements of the tile."""
+STAGED_AT_ONCE = 4 * 16 * 64
+"""Elements of bf16 that a warpgroup stages in one buffer a warp."""
 SHARED_SM = 1.25
 """How much longer a tile takes when another CTA works on the same SM."""
 HALF_RING = 1.6
@@ -121,7 +124,8 @@ def _units_down(m: int, rows: int, groups: int, uneven: bool) -> int:
 
 
 def _epilogue(shape: Shape, uneven: bool = False) -> float:
-    return (EPILOGUE_IN_GROUPS if uneven else 0 if shape.overlap else EPILOGUE) + shape.m * shape.n / 16
+    at_once = shape.staging > 2 and shape.staging * shape.groups * STAGED_AT_ONCE >= shape.m * shape.n
+    return (EPILOGUE_IN_GROUPS if uneven else 0 if shape.overlap else EPILOGUE[at_once]) + shape.m * shape.n / 16
 
 
 def _waves(shape: Shape, m: int, n: int, units: int, at_once: int, k_bytes: int, sms: int, promoted: bool) -> float:

@@ -96,9 +96,12 @@ DEVICE void values_of_fragments(float2 (&x)[GROUPS], const float* acc, u32 row, 
   }
 }
 
-// Staged through SLOTS buffers of 16 rows x ROW_BYTES a warp and written by TMA, which clips at the matrix's edge.
-template <class Rule, class Scales, u32 ROW_BYTES, u32 SLOTS, class Rows = Clipped>
+// Staged through SLOTS buffers of 16 rows x ROW_BYTES a warp and written by TMA, which clips at the matrix's edge. TURN
+// buffers share a fence and a group of copies.
+template <class Rule, class Scales, u32 ROW_BYTES, u32 SLOTS, class Rows = Clipped, u32 TURN = 1>
 class StagedQuantisedFragments {
+  static_assert(SLOTS % TURN == 0);
+
  public:
   static constexpr u32 COLS = ROW_BYTES * 8 / Rule::BITS;  // at a time
 
@@ -123,6 +126,25 @@ class StagedQuantisedFragments {
     }
   }
 
+  // A buffer of columns from n + col of the block.
+  template <u32 REGS, class F>
+  DEVICE void fill(u32 to, const float (&acc)[REGS], u32 col, u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
+#pragma unroll
+    for (u32 h = 0; h < 2; ++h) {
+      const u32 row = ptx::lane_index() / 4 + 8 * h;
+      float2 x[COLS / 8];
+      u32 codes[COLS / 8];
+      values_of_fragments(x, acc + col / 2 + 2 * h, m + row, n + col, cols, h, col / 8, epilogue);
+      quantise_fragments<Rule>(codes, x, scales_, m + row, n + col, rows, cols);
+      write(to, row, codes);
+    }
+  }
+
+  template <bool ENDS>
+  DEVICE void copy(u32 from, u32 m, u32 n, u32 rows, u32 cols, bool leads) const {
+    rows_.template store<ROW_BYTES, 16, ENDS>(map_, n * Rule::BITS / 8, m, rows, cols * Rule::BITS / 8, from, leads);
+  }
+
  public:
   // `buffers` is the offset of warp 0's staging buffers in dynamic shared memory; `warp` counts within the role.
   DEVICE StagedQuantisedFragments(const ptx::TensorMap& map, u32 buffers, u32 warp, Scales scales, Rows rows = {})
@@ -133,25 +155,29 @@ class StagedQuantisedFragments {
   // The warp's 16 rows from row m, columns from n.
   template <u32 REGS, class F>
   DEVICE void block(const float (&acc)[REGS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
+    constexpr u32 ALL = 2 * REGS;
 #pragma unroll
-    for (u32 col = 0; col < 2 * REGS; col += COLS) {
-      if (m >= rows || n + col >= cols) return;
+    for (u32 first = 0; first < ALL; first += TURN * COLS) {
+      if (m >= rows || n + first >= cols) return;
       const u32 to = buffers_ + slot_ * BUFFER;
-      if (ptx::lane_index() == 0) ptx::bulk_wait_read<SLOTS - 1>();
+      if (ptx::lane_index() == 0) ptx::bulk_wait_read<SLOTS / TURN - 1>();
       ptx::sync_warp();
 #pragma unroll
-      for (u32 h = 0; h < 2; ++h) {
-        const u32 row = ptx::lane_index() / 4 + 8 * h;
-        float2 x[COLS / 8];
-        u32 codes[COLS / 8];
-        values_of_fragments(x, acc + col / 2 + 2 * h, m + row, n + col, cols, h, col / 8, epilogue);
-        quantise_fragments<Rule>(codes, x, scales_, m + row, n + col, rows, cols);
-        write(to, row, codes);
-      }
+      for (u32 col = first; col < first + TURN * COLS && col < ALL; col += COLS)
+        fill(to + (col - first) / COLS * BUFFER, acc, col, m, n, rows, cols, epilogue);
       ptx::fence_proxy_async();
       ptx::sync_warp();
-      rows_.template store<ROW_BYTES>(map_, (n + col) * Rule::BITS / 8, m, rows, cols * Rule::BITS / 8, to);
-      slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
+      const bool leads = ptx::lane_index() == 0;
+      if constexpr (TURN == 1) {
+        copy<true>(to, m, n + first, rows, cols, leads);
+      } else if (leads || Rows::BY_LANES) {
+#pragma unroll
+        for (u32 col = first; col < first + TURN * COLS && col < ALL; col += COLS)
+          if (col == first || n + col < cols)
+            copy<false>(to + (col - first) / COLS * BUFFER, m, n + col, rows, cols, leads);
+        if (leads) ptx::bulk_commit();
+      }
+      slot_ = slot_ + TURN == SLOTS ? 0 : slot_ + TURN;
     }
   }
 

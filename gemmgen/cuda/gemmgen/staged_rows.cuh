@@ -11,9 +11,10 @@ namespace gemmgen {
 // The copy engine clips boxes at the matrix's edge, and nothing else ends rows. With ADDS memory adds them to what it holds.
 template <bool ADDS>
 struct ClippedBoxes {
+  enum : bool { BY_LANES = false };  // whether others than the lane that leads have to call
   // The box that lies at `from` goes to column `x` of `cols` and row `m` of `rows`. One lane `leads`: it talks to the copy
   // engine, always the same.
-  template <u32 ROW_BYTES, u32 ROWS = 16>
+  template <u32 ROW_BYTES, u32 ROWS = 16, bool ENDS = true>
   DEVICE void store(const ptx::TensorMap& map, u32 x, u32 m, u32 rows, u32 cols, u32 from,
                     bool leads = ptx::lane_index() == 0) const {
     if (leads) {
@@ -21,7 +22,7 @@ struct ClippedBoxes {
         ptx::tma_add_2d(map, x, m, from);
       else
         ptx::tma_store_2d(map, x, m, from);
-      ptx::bulk_commit();
+      if constexpr (ENDS) ptx::bulk_commit();
     }
   }
 };
@@ -34,9 +35,10 @@ class GroupBoxes {
   u32 group_ = 0;
 
  public:
+  enum : bool { BY_LANES = false };
   DEVICE void of(u32 group) { group_ = group; }
 
-  template <u32 ROW_BYTES, u32 ROWS = 16>
+  template <u32 ROW_BYTES, u32 ROWS = 16, bool ENDS = true>
   DEVICE void store(const ptx::TensorMap& map, u32 x, u32 m, u32 rows, u32 cols, u32 from,
                     bool leads = ptx::lane_index() == 0) const {
     if (leads) {
@@ -44,7 +46,7 @@ class GroupBoxes {
         ptx::tma_add_3d(map, x, m, group_, from);
       else
         ptx::tma_store_3d(map, x, m, group_, from);
-      ptx::bulk_commit();
+      if constexpr (ENDS) ptx::bulk_commit();
     }
   }
 };
@@ -73,16 +75,17 @@ class NextRows {
   u64 stride_;
 
  public:
+  enum : bool { BY_LANES = true };
   DEVICE NextRows(T* to, u64 stride) : to_(to), stride_(stride) {}
 
-  template <u32 ROW_BYTES, u32 ROWS = 16>
+  template <u32 ROW_BYTES, u32 ROWS = 16, bool ENDS = true>
   DEVICE void store(const ptx::TensorMap& map, u32 x, u32 m, u32 rows, u32 cols, u32 from,
                     bool leads = ptx::lane_index() == 0) const {
     if (m + ROWS > rows)
       copy_rows<ROW_BYTES, ROWS>(reinterpret_cast<u8*>(to_ + m * stride_ + x), stride_ * sizeof(T), rows - m, (cols - x) * sizeof(T), from);
     else if (leads)
       ptx::tma_store_2d(map, x, m, from);
-    if (leads) ptx::bulk_commit();  // an empty group, where lanes copied: buffers are counted by groups
+    if (ENDS && leads) ptx::bulk_commit();  // an empty group, where lanes copied: buffers are counted by groups
   }
 };
 
@@ -94,17 +97,18 @@ class OwnRows {
   u32 group_ = 0;
 
  public:
+  enum : bool { BY_LANES = true };
   DEVICE OwnRows(T* to, u64 stride, u64 next) : to_(to), stride_(stride), next_(next) {}
   DEVICE void of(u32 group) { group_ = group; }
 
-  template <u32 ROW_BYTES, u32 ROWS = 16>
+  template <u32 ROW_BYTES, u32 ROWS = 16, bool ENDS = true>
   DEVICE void store(const ptx::TensorMap& map, u32 x, u32 m, u32 rows, u32 cols, u32 from,
                     bool leads = ptx::lane_index() == 0) const {
     if (m + ROWS > rows)
-      NextRows<T>(to_ + group_ * next_, stride_).template store<ROW_BYTES, ROWS>(map, x, m, rows, cols, from, leads);
+      NextRows<T>(to_ + group_ * next_, stride_).template store<ROW_BYTES, ROWS, ENDS>(map, x, m, rows, cols, from, leads);
     else if (leads) {
       ptx::tma_store_3d(map, x, m, group_, from);
-      ptx::bulk_commit();
+      if constexpr (ENDS) ptx::bulk_commit();
     }
   }
 };

@@ -35,9 +35,12 @@ struct PairOf<float> {
   using type = float2;
 };
 
-// Staged through SLOTS buffers of 16 rows x ROW_BYTES a warp and written by TMA, which clips at the matrix's edge.
-template <class T, u32 ROW_BYTES, u32 SLOTS, class Columns = SideBySide, class Rows = Clipped>
+// Staged through SLOTS buffers of 16 rows x ROW_BYTES a warp and written by TMA, which clips at the matrix's edge. TURN
+// buffers share a fence and a group of copies, each of which takes as long as filling a buffer does.
+template <class T, u32 ROW_BYTES, u32 SLOTS, class Columns = SideBySide, class Rows = Clipped, u32 TURN = 1>
 class StagedStore {
+  static_assert(SLOTS % TURN == 0);
+
  public:
   static constexpr u32 COLS = ROW_BYTES / sizeof(T);  // columns at a time
 
@@ -49,19 +52,29 @@ class StagedStore {
   u32 slot_ = 0;
   Rows rows_;
 
-  // Waits until the next buffer is free and gives its address.
+  // Waits until the next turn's buffers are free and gives the address of the first.
   DEVICE u32 begin() const {
     const u32 to = buffers_ + slot_ * BUFFER;
-    if (ptx::lane_index() == 0) ptx::bulk_wait_read<SLOTS - 1>();
+    if (ptx::lane_index() == 0) ptx::bulk_wait_read<SLOTS / TURN - 1>();
     ptx::sync_warp();
     return to;
   }
 
-  DEVICE void end(u32 to, u32 m, u32 n, u32 rows, u32 cols) {
+  // Copies the turn's buffers, which hold `left` columns from n or, if they end before, those up to `cols`.
+  DEVICE void end(u32 to, u32 m, u32 n, u32 rows, u32 cols, u32 left) {
     ptx::fence_proxy_async();
     ptx::sync_warp();
-    rows_.template store<ROW_BYTES>(map_, Columns::column(n), m, rows, cols, to);
-    slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
+    if constexpr (TURN == 1) {
+      rows_.template store<ROW_BYTES>(map_, Columns::column(n), m, rows, cols, to);
+    } else if (const bool leads = ptx::lane_index() == 0; leads || Rows::BY_LANES) {
+#pragma unroll
+      for (u32 i = 0; i < TURN; ++i)
+        if (i == 0 || (i * COLS < left && n + i * COLS < cols))
+          rows_.template store<ROW_BYTES, 16, false>(map_, Columns::column(n + i * COLS), m, rows, cols,
+                                                     to + i * BUFFER, leads);
+      if (leads) ptx::bulk_commit();
+    }
+    slot_ = slot_ + TURN == SLOTS ? 0 : slot_ + TURN;
   }
 
   // What the epilogue makes of the thread's pairs in columns from n. `pair` counts those before them.
@@ -106,6 +119,23 @@ class StagedStore {
     }
   }
 
+  // Columns from n, ALL of them or up to `cols`, a buffer at a time; `fill` is told the first one's place among them.
+  template <u32 ALL, class Fill>
+  DEVICE void turns(u32 m, u32 n, u32 rows, u32 cols, const Fill& fill) {
+#pragma unroll
+    for (u32 col = 0; col < ALL; col += TURN * COLS) {
+      if (m >= rows || n + col >= cols) return;
+      const u32 to = begin();
+#pragma unroll
+      for (u32 i = 0; i < TURN && col + i * COLS < ALL; ++i) {
+        Pair x[COLS / 8][2];
+        fill(x, col + i * COLS);
+        write(to + i * BUFFER, x);
+      }
+      end(to, m, n + col, rows, cols, ALL - col);
+    }
+  }
+
  public:
   // `buffers` is the offset of warp 0's staging buffers in dynamic shared memory; `warp` counts within the role.
   DEVICE StagedStore(const ptx::TensorMap& map, u32 buffers, u32 warp, Rows rows = {})
@@ -116,30 +146,19 @@ class StagedStore {
   // warp waits for memory once and not for every buffer.
   template <u32 REGS, class F>
   DEVICE void block(const float (&acc)[REGS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
+    constexpr u32 ALL = 2 * REGS;
     if constexpr (READS_PAIRS<F>) {
       if (m >= rows || n >= cols) return;
       Pair x[REGS / 4][2];
-      at_column(epilogue, n, 2 * REGS, cols, [&](auto first) { finish_pairs(x, acc, m, first, 0, epilogue); });
-#pragma unroll
-      for (u32 col = 0; col < 2 * REGS; col += COLS) {
-        if (n + col >= cols) return;
-        const u32 to = begin();
-        Pair y[COLS / 8][2];
+      at_column(epilogue, n, ALL, cols, [&](auto first) { finish_pairs(x, acc, m, first, 0, epilogue); });
+      turns<ALL>(m, n, rows, cols, [&](Pair(&y)[COLS / 8][2], u32 col) {
 #pragma unroll
         for (u32 i = 0; i < COLS / 4; ++i) y[i / 2][i % 2] = x[col / 8 + i / 2][i % 2];
-        write(to, y);
-        end(to, m, n + col, rows, cols);
-      }
+      });
     } else {
-#pragma unroll
-      for (u32 col = 0; col < 2 * REGS; col += COLS) {
-        if (m >= rows || n + col >= cols) return;
-        const u32 to = begin();
-        Pair x[COLS / 8][2];
+      turns<ALL>(m, n, rows, cols, [&](Pair(&x)[COLS / 8][2], u32 col) {
         finish_pairs(x, acc + col / 2, m, n + col, col / 8, epilogue);
-        write(to, x);
-        end(to, m, n + col, rows, cols);
-      }
+      });
     }
   }
 

@@ -7,7 +7,7 @@ import re
 from gemmgen.ir import Plan
 
 from .edit import planted, with_operand
-from .ptx_text import Statement, definition, delete, find, register_of, replace, rewrite
+from .ptx_text import Statement, definition, delete, find, register_of, replace, replace_all, rewrite
 
 LOAD = "cp.async.bulk.tensor.2d.shared::cluster"
 STORE = "cp.async.bulk.tensor.2d.global"
@@ -132,7 +132,7 @@ def store_deleted(text: str, plan: Plan) -> str:
 
 @planted("fp8", says=r"cd\.d\[\d\]")
 def one_staging_buffer_too_few(text: str, plan: Plan) -> str:
-    """Every chunk goes through buffer 0, while the wait still lets one store be in flight."""
+    """Every turn begins at buffer 0, while the wait still lets one be in flight."""
     store = find(text, STORE)[0]
     address = definition(text, register_of(store.operands[1]), store.start)
     offset = definition(text, address.operands[2], address.start)
@@ -177,3 +177,27 @@ def direct_store_past_the_last_row(text: str, plan: Plan) -> str:
     store = find(text, "st.global")[0]
     checks = [each for each in find(text, "bra") if each.start < store.start]
     return delete(text, checks[-1:])
+
+
+@planted("bf16_turns", says=r"cd\.d\[\d\]")
+def turn_begun_before_its_buffers_are_free(text: str, plan: Plan) -> str:
+    return delete(text, find(text, "cp.async.bulk.wait_group.read")[:1])
+
+
+@planted("bf16_turns", says=r"cd\.d\[\d\]")
+def last_box_of_a_turn_behind_its_group(text: str, plan: Plan) -> str:
+    """Nobody waits for a copy that is asked for when its group has ended."""
+    store, commit = find(text, STORE)[-1], find(text, "cp.async.bulk.commit_group")[-1]
+    before = f"{commit.opcode}; {text[store.start : store.end]}"
+    return replace_all(text, [store, commit], lambda each: before if each is store else "")
+
+
+@planted("bf16_turns")
+def second_box_of_a_turn_from_the_first_buffer(text: str, plan: Plan) -> str:
+    first, second = find(text, STORE)[:2]
+    return with_operand(text, [second], 1, first.operands[1])
+
+
+@planted("bf16_turns", says=r"cd\.d\[\d\].*fence\.proxy\.async")
+def proxy_fence_before_a_turn_deleted(text: str, plan: Plan) -> str:
+    return delete(text, find(text, "fence.proxy.async"))

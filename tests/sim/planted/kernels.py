@@ -179,7 +179,7 @@ def _with_slots(spec: KernelSpec, ring: str, slots: int) -> KernelSpec:
     return spec.replace(rings=tuple(rings))
 
 
-_TWO_SLOTS = Shape(128, 128, slots=2, unroll=1)
+_TWO_SLOTS = Shape(128, 128, slots=2, unroll=1, staging=4)
 _SMALL = Shape(64, 64, groups=1, slots=3, unroll=1)
 
 _COARSE, _FINE = Factor(DType.E4M3, 128), Factor(DType.E4M3, 32)
@@ -203,6 +203,8 @@ _SUBJECTS = {
         fp8_gemm_nt(Shape(64, 64, groups=1, slots=2, unroll=1, rounds=True, strips=2)), m=64, n=384, k=640
     ),
     "bf16_nt": Subject(bf16_gemm("nt", _SMALL), m=64, n=192, k=256),
+    # two tiles on one CTA, each copied in a turn of three buffers, of which the second tile fills two and a bit
+    "bf16_turns": Subject(bf16_gemm("nt", Shape(64, 192, groups=1, slots=2, staging=3, unroll=1)), m=64, n=336, k=128),
     "bf16_nn_c": Subject(bf16_gemm("nn", _SMALL, residual=True), m=72, n=128, k=256),
     # two atoms along m and along n: the descriptor's leading offset counts
     "bf16_tn": Subject(bf16_gemm("tn", Shape(64, 128, groups=1, slots=2, unroll=1), d=DType.F32), m=64, n=256, k=192),

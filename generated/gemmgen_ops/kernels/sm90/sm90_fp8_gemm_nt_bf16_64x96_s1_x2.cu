@@ -30,6 +30,7 @@ constexpr u32 EMPTY = 111912;
 // spec: rings.cd
 namespace cd {
 constexpr u32 SLOTS = 2;
+constexpr u32 TURN = 2;
 constexpr u32 D = 0;
 }  // namespace cd
 
@@ -113,7 +114,7 @@ DEVICE void math(const Params& p) {
   gemmgen::LaneScales<TILE_N> lane_scales(p.sfb, p.sfb_stride, tile.n(), p.n, tile.first(k_blocks), tile.last(k_blocks));
   begin();
   const Epilogue epilogue{p};
-  gemmgen::StagedStore<bf16, 64, cd::SLOTS> store(p.d, cd::D, ptx::warp_index() - 0);
+  gemmgen::StagedStore<bf16, 64, cd::SLOTS, gemmgen::SideBySide, gemmgen::Clipped, cd::TURN> store(p.d, cd::D, ptx::warp_index() - 0);
 
   gemmgen::Cursor<ab::SLOTS> at;
   float acc[1][1][48] = {};

@@ -28,6 +28,7 @@ constexpr u32 EMPTY = 229424;
 // spec: rings.cd
 namespace cd {
 constexpr u32 SLOTS = 2;
+constexpr u32 TURN = 2;
 constexpr u32 D = 0;
 }  // namespace cd
 
@@ -86,7 +87,7 @@ DEVICE void math(const Params& p) {
   using Mma = ptx::Wgmma<128>;
   // This warpgroup's rows of the tile, in blocks of 64.
   const u32 first_row = (ptx::warp_index() - 4) / 4 * 64;
-  gemmgen::StagedStore<float, 128, cd::SLOTS, gemmgen::SideBySide, gemmgen::GroupAdded> store(p.d, cd::D, ptx::warp_index() - 4);
+  gemmgen::StagedStore<float, 128, cd::SLOTS, gemmgen::SideBySide, gemmgen::GroupAdded, cd::TURN> store(p.d, cd::D, ptx::warp_index() - 4);
 
   gemmgen::Cursor<ab::SLOTS> at;
   for (Schedule tile(p.m, p.n, p.k, p.g, p.layout); tile.valid(); tile.advance()) {

@@ -30,6 +30,7 @@ constexpr u32 EMPTY = 199336;
 // spec: rings.cd
 namespace cd {
 constexpr u32 SLOTS = 2;
+constexpr u32 TURN = 2;
 constexpr u32 D = 0;
 }  // namespace cd
 
@@ -110,7 +111,7 @@ DEVICE void math(const Params& p) {
   using Mma = ptx::Wgmma<128>;
   // This warpgroup's rows of the tile, in blocks of 64.
   const u32 first_row = (ptx::warp_index() - 4) / 4 * 64;
-  gemmgen::StagedStore<bf16, 128, cd::SLOTS, gemmgen::SideBySide, gemmgen::OwnRows<bf16>> store(p.d, cd::D, ptx::warp_index() - 4, {p.d_rows, p.d_rows_stride, p.d_rows_group});
+  gemmgen::StagedStore<bf16, 128, cd::SLOTS, gemmgen::SideBySide, gemmgen::OwnRows<bf16>, cd::TURN> store(p.d, cd::D, ptx::warp_index() - 4, {p.d_rows, p.d_rows_stride, p.d_rows_group});
 
   const u32 k_blocks = gemmgen::ceil_div(p.k, TILE_K);
   gemmgen::Cursor<ab::SLOTS> at;

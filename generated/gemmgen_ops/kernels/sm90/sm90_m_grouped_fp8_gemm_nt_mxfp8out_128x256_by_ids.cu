@@ -38,6 +38,7 @@ constexpr u32 EMPTY = 231760;
 // spec: rings.cd
 namespace cd {
 constexpr u32 SLOTS = 2;
+constexpr u32 TURN = 2;
 constexpr u32 D_FP8 = 0;
 }  // namespace cd
 
@@ -121,7 +122,7 @@ DEVICE void math(const Params& p) {
   using Mma = ptx::Wgmma<128>;
   // This warpgroup's rows of the tile, in blocks of 64.
   const u32 first_row = (ptx::warp_index() - 4) / 4 * 64;
-  using Store = gemmgen::StagedQuantisedFragments<gemmgen::Mxfp8<32>, gemmgen::ScalesByRow<u8>, 128, cd::SLOTS, gemmgen::NextRows<e4m3>>;
+  using Store = gemmgen::StagedQuantisedFragments<gemmgen::Mxfp8<32>, gemmgen::ScalesByRow<u8>, 128, cd::SLOTS, gemmgen::NextRows<e4m3>, cd::TURN>;
   Store store(p.d_fp8, cd::D_FP8, ptx::warp_index() - 4, {p.d_sf, p.d_sf_stride}, {p.d_fp8_rows, p.d_fp8_rows_stride});
 
   const u32 k_blocks = gemmgen::ceil_div(p.k, TILE_K);
@@ -176,9 +177,7 @@ DEVICE void math(const Params& p) {
     const u32 row = tile.m() + first_row + ptx::warp_index() % 4 * 16;
 #pragma unroll
     for (u32 i = 0; i < 1; ++i)
-#pragma unroll
-      for (u32 j = 0; j < 2; ++j)
-        store.block(acc[i][j], row + 64 * i, tile.n() + 128 * j, rows, p.n, epilogue);
+      store.block(gemmgen::side_by_side(acc[i]), row + 64 * i, tile.n(), rows, p.n, epilogue);
   }
   store.finish();
 }

@@ -1,0 +1,69 @@
+"""Buffers that share a fence and a group of copies on sm90: turns that columns end in, whole and cut, and rows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from grouped import Problem, by_counts, by_ends, by_ids
+
+from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt, in_row_groups, mxfp8_output
+from gemmgen.commands.running import execute
+from gemmgen.commands.targets import Sizes
+from gemmgen.ir import Bias, DType, KernelSpec, Operand
+from gemmgen.ops.kernels import kernel_of
+from gemmgen.runtime.simulation import SCHEDULES
+
+THREE = Shape(64, 192, groups=1, slots=2, staging=3, unroll=1)
+SIDE = Shape(64, 256, groups=1, width=128, slots=2, unroll=1)
+
+
+def from_a_bias(spec: KernelSpec) -> KernelSpec:
+    """Sums behind which a bias is read in pairs, where the tensor core adds up."""
+    bias = Operand(name="bias", dtype=DType.F32, box=("n",))
+    return spec.replace(
+        name="biased_turns", operands=(*spec.operands, bias), epilogue=(Bias(vector="bias"), *spec.epilogue)
+    )
+
+
+CASES: dict[str, tuple[KernelSpec, int, Sizes]] = {
+    "a tile in one turn, cut in its last box": (bf16_gemm("nt", THREE), 3, Sizes(m=70, n=336, k=64)),
+    "a tile in one turn, cut in its first box": (bf16_gemm("nt", THREE), 3, Sizes(m=70, n=200, k=64)),
+    "two turns a tile": (bf16_gemm("nt", Shape(64, 256, groups=1, slots=2)), 2, Sizes(m=70, n=456, k=64)),
+    "two turns in flight": (
+        bf16_gemm("nt", Shape(64, 256, groups=1, width=128, slots=2, staging=4)), 2, Sizes(m=70, n=456, k=64),
+    ),
+    "a last turn of one box": (bf16_gemm("nt", Shape(64, 144, groups=1, slots=2)), 2, Sizes(m=70, n=184, k=64)),
+    "fp32": (fp8_gemm_nt(Shape(64, 128, groups=1, slots=2), DType.F32, True), 2, Sizes(m=70, n=200, k=144)),
+    "vectors read in pairs": (from_a_bias(bf16_gemm("nt", THREE)), 3, Sizes(m=70, n=336, k=64)),
+    "cut tiles": (
+        fp8_gemm_nt(Shape(64, 192, groups=1, slots=2, staging=3, unroll=1, cut=3)), 3, Sizes(m=70, n=600, k=256),
+    ),
+    "beside products": (
+        fp8_gemm_nt(Shape(64, 128, groups=1, slots=2, unroll=1, overlap=True)), 2, Sizes(m=140, n=200, k=400),
+    ),
+    "quantised": (mxfp8_output(False).of(bf16_gemm("nt", Shape(64, 256, groups=1, slots=2))), 2, Sizes(70, 352, 64)),
+    "quantised, products side by side": (mxfp8_output(False).of(fp8_gemm_nt(SIDE)), 2, Sizes(m=70, n=352, k=144)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_box_is_copied_once(name: str) -> None:
+    spec, turn, sizes = CASES[name]
+    plan = kernel_of(spec).plan
+    assert plan.store.turn == turn
+    for schedule in SCHEDULES:
+        outcome = execute(spec, sizes, torch.device("cpu"), schedule, seed=list(CASES).index(name))
+        assert not outcome.wrong and outcome.warnings == (), outcome.errors
+
+
+@pytest.mark.parametrize("by", ["ids", "ends", "counts"])
+def test_rows_of_groups_that_end_inside_a_box(by: str) -> None:
+    counts = (0, 37, 1, 0, 70)
+    dense = bf16_gemm("nt", THREE)
+    given = {
+        "ids": lambda: by_ids(counts, dense.tile.m, tail=1),
+        "ends": lambda: by_ends(counts, 1, tail=3),
+        "counts": lambda: by_counts(counts, max(counts) + 2),
+    }[by]()
+    for seed, schedule in enumerate(SCHEDULES):
+        Problem(dense, in_row_groups(dense, by), given, 2 * dense.tile.n - 40, 128).run(schedule, seed=seed, sms=2)
