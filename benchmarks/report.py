@@ -454,8 +454,8 @@ def text() -> str:
         "# Measured",
         "",
         "Written by `benchmarks/report.py` from `benchmarks/results/`. Large FP8 tiles with 128x128 scales have become",
-        "faster since: their loops are copied out for whole rounds, and scales of B come in strips. That was measured on",
-        "[another card](performance_h200.md).",
+        "faster since: their loops are copied out for whole rounds, and scales of B come in strips. That was measured",
+        "on [another card](performance_h200.md).",
         "",
     ]
     return (
@@ -484,9 +484,9 @@ def text_h200() -> str:
         "# Measured on an H200",
         "",
         "Written by `benchmarks/report.py` from `benchmarks/results/`. The chip is that of an H100, the memory faster.",
-        "The rest of what was measured is in [performance.md](performance.md). Times of whole operators are from before",
-        "staging buffers went in turns, which takes 1 to 2 % off large BF16 tiles and up to 4 % off FP8 ones of short k",
-        "(DESIGN.md has both in the same run).",
+        "The rest of what was measured is in [performance.md](performance.md). Times of whole operators are from",
+        "before staging buffers went in turns, which takes 1 to 2 % off large BF16 tiles and up to 4 % off FP8 ones of",
+        "short k (DESIGN.md has both in the same run).",
         "",
     ]
     results = [*dense("h200"), *grouped("h200"), *gradients("h200"), "", *accuracy("h200")]
