@@ -30,7 +30,9 @@ from gemmgen.ir import DType, KernelSpec, Operand, Reduce
 Launch = Callable[[Operands], None]
 SENTINEL = 0x5A
 """Byte that outputs hold before a launch."""
-__all__ = ["NAN", "SENTINEL", "Layout", "Problem", "by_counts", "by_ends", "by_ids", "summed"]
+__all__ = [
+    "NAN", "SENTINEL", "Layout", "Problem", "by_counts", "by_ends", "by_ids", "reduced_every_way", "summed",
+]  # fmt: skip
 
 
 class Problem:
@@ -77,6 +79,9 @@ class Problem:
         for group, (_, count) in enumerate(self.layout.spans):
             if count:
                 self._judge(group, results[group])
+            else:  # rows are gone, and a reduction of nothing is 0
+                reduced = [each.to for each in self.dense.epilogue if isinstance(each, Reduce) and "m" in each.along]
+                assert not any(results[group][name].any() for name in reduced), f"{self.spec.name}, group {group}"
         return results
 
     def _simulate(self, schedule: str, seed: int, sms: int) -> None:
@@ -109,6 +114,23 @@ def summed(spec: KernelSpec, first: int = 0) -> KernelSpec:
     steps = (Reduce(function="sum_of_squares", along="n", to="squares"), Reduce(function="amax", along="n", to="amax"))
     return spec.replace(
         name=f"{spec.arch}_summed",
+        operands=(*spec.operands, *results),
+        epilogue=(*spec.epilogue[:first], *steps, *spec.epilogue[first:]),
+    )
+
+
+def reduced_every_way(spec: KernelSpec, first: int = 0, columns: str = "n") -> KernelSpec:
+    """Sums and magnitudes of rows, of columns and of everything, behind the chain's first steps; of ``columns``."""
+    boxes: dict[str, tuple[str, ...]] = {"squares": ("m",), "sums": (columns,), "tops": (columns,), "total": ()}
+    results = tuple(Operand(name=name, dtype=DType.F32, box=box, on_device=not box) for name, box in boxes.items())
+    steps = (
+        Reduce(function="sum_of_squares", along="n", to="squares"),
+        Reduce(function="sum", along="m", to="sums"),
+        Reduce(function="amax", along="m", to="tops"),
+        Reduce(function="sum", along="mn", to="total"),
+    )
+    return spec.replace(
+        name=f"{spec.arch}_reduced",
         operands=(*spec.operands, *results),
         epilogue=(*spec.epilogue[:first], *steps, *spec.epilogue[first:]),
     )

@@ -123,7 +123,7 @@ def step_view(plan: Plan, entry: StepPlan, columns: str) -> dict[str, Any]:
     elif isinstance(step, Keep):
         view.update(to=f"{address(plan, step.to)}, p.{step.to}_stride", note=f" to {step.to}")
     elif isinstance(step, Reduce):
-        counted = "first_pair + pair, m, p.m" if step.along == "m" else f"first_row + row, n, {columns}"
+        counted = f"first_pair + pair, m, {rows}" if step.along == "m" else f"first_row + row, n, {columns}"
         view.update(to=step.to, counted=counted, note=f" {step.function} along {step.along} to {step.to}")
     elif isinstance(step, Cast):
         view.update(pair=PAIR_TYPES[step.to], cast="cast", note=f" to {step.to}")

@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from gemmgen.backends.names import C_TYPES
-from gemmgen.ir import Arch, Groups, KernelSpec, KGroups, MapEdits, Plan, Residual, RowGroups, Workspace, split_axis
+from gemmgen.ir import (
+    Arch,
+    Groups,
+    KernelSpec,
+    KGroups,
+    MapEdits,
+    Plan,
+    Reduce,
+    Residual,
+    RowGroups,
+    Workspace,
+    split_axis,
+)
 
 WORDS_A_CHUNK = 4
 """Words in the 16 bytes at whose multiples the copy engine starts boxes."""
@@ -68,11 +80,12 @@ def skips_idle_rows(plan: Plan, warps: int) -> bool:
 
     That is where CTAs copy B for each other: those that have less to do would otherwise run ahead of their neighbours,
     and B would come from memory for each of them; that cost an H100 up to 20 %. Rows that become 0 need every warp, and
-    warpgroups of a swapped product have the same rows.
+    so do reductions across rows; warpgroups of a swapped product have the same rows.
     """
     swapped = getattr(plan.mma, "row_axis", "m") == "n"
     several = warps > WARPGROUP and plan.cluster.m > 1 and not swapped
-    return isinstance(plan.groups, RowGroups) and not plan.groups.zero_padding and several
+    meets = any(isinstance(entry.step, Reduce) and entry.step.along != "n" for entry in plan.epilogue)
+    return isinstance(plan.groups, RowGroups) and not plan.groups.zero_padding and several and not meets
 
 
 def _moves(plan: Plan) -> list[str]:

@@ -6,10 +6,10 @@ Knows specs and plans of products, no other part of lowering.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from gemmgen.backends.groups import address, row_end
-from gemmgen.ir import Gate, KernelSpec, MmaPlan, MmaSyncPlan, Plan, Reduce, UmmaPlan, Workspace
+from gemmgen.ir import Gate, Groups, KernelSpec, MmaPlan, MmaSyncPlan, Plan, Reduce, UmmaPlan, Workspace
 
 FUNCTIONS = {"sum": "Sum", "sum_of_squares": "SumOfSquares", "amax": "Amax"}
 """Kinds of gemmgen/cuda/gemmgen/reductions.cuh."""
@@ -55,16 +55,17 @@ def reduction_workspaces(spec: KernelSpec, mma: MmaPlan | UmmaPlan | MmaSyncPlan
     if rows := len(steps) - columns:
         found.append(Workspace(name="row_partials", elements=rows * tile.m * warps.columns, per=("m", "n")))
         found.append(Workspace(name="row_arrivals", elements=warps.rows, per=("m",)))
+    each: tuple[Literal["g"], ...] = ("g",) if spec.groups is not None else ()
     if wholes:
         found.append(Workspace(name="whole_partials", elements=wholes * warps.rows, per=("m",)))
-        found.append(Workspace(name="whole_arrivals", elements=1, per=()))
+        found.append(Workspace(name="whole_arrivals", elements=1, per=each))
     if columns:
         found.append(
             Workspace(
                 name="column_partials", elements=columns * spec.output_columns(tile.n) * warps.rows, per=("m", "n")
             )
         )
-        found.append(Workspace(name="column_arrivals", elements=warps.columns, per=("n",)))
+        found.append(Workspace(name="column_arrivals", elements=warps.columns, per=("n", *each)))
     return tuple(found)
 
 
@@ -83,7 +84,8 @@ def reductions_view(plan: Plan) -> dict[str, Any]:
     rows, columns = _lines(plan, ("n", "mn")), _lines(plan, ("m",))
     if not rows and not columns:
         return {}
-    gated = _gated(plan)
+    gated, grouped = _gated(plan), plan.groups is not None
+    across_rows = bool(columns) or any(each["along"] == "mn" for each in rows)
     width = plan.tile.n // warps.columns // (2 if gated else 1)
     held, at_once = (
         ("Fragment", width) if warps.fragments else ("Lane", plan.store.row_bytes * 8 // plan.store.dtype.bits)
@@ -97,15 +99,16 @@ def reductions_view(plan: Plan) -> dict[str, Any]:
         "held": held,
         "at_once": at_once,
         "end": row_end(plan),
-        "grouped": plan.groups is not None,
+        "grouped": grouped,
+        "share": _share(warps.rows) if grouped and across_rows else "",
         "warp_rows": warps.warp_rows,
         "block_rows": warps.block_rows,
         "block_step": warps.step,
         "warp_columns": width,
         "half": " / 2" if gated else "",
-        "row": _place("M", warps.rows, across[0], plan.groups is not None),
+        "row": _place("M", warps.rows, across[0], grouped),
         "column": _place("N", warps.columns, across[1]),
-        "warps_along_m": _places("M", warps.rows),
+        "warps_along_m": _places("M", warps.rows, plan.groups),
         "warps_along_n": _places("N", warps.columns),
     }
 
@@ -137,10 +140,19 @@ def _place(axis: str, warps: int, warp: str, grouped: bool = False) -> str:
     return f"{tile} * {warps} + {warp}" if warps > 1 else tile
 
 
-def _places(axis: str, warps: int) -> str:
-    """How many warps there are along an axis, in whole clusters."""
+def _places(axis: str, warps: int, groups: Groups | None = None) -> str:
+    """How many warps there are along an axis, in whole clusters, at most where groups decide."""
     share = f"CLUSTER_{axis} * {warps}" if warps > 1 else f"CLUSTER_{axis}"
-    return f"gemmgen::ceil_div(p.{axis.lower()}, TILE_{axis} * CLUSTER_{axis}) * {share}"
+    units = f"gemmgen::ceil_div(p.{axis.lower()}, TILE_{axis} * CLUSTER_{axis})"
+    if groups is not None:
+        units = f"({units} + p.g)" if groups.by == "ends" else f"{units} * p.g"
+    return f"{units} * {share}"
+
+
+def _share(warps: int) -> str:
+    """A tile's group, and where its warps along m are among those of all groups."""
+    times = f" * {warps}" if warps > 1 else ""
+    return f"group, tile.first_tile_row(){times}, tile.tile_rows(){times}"
 
 
 def gate_on_block(plan: Plan) -> str:

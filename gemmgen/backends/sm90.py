@@ -381,8 +381,14 @@ def _output_path(spec: KernelSpec) -> StorePlan:
         unit = gcd(width, spec.tile.n // parts(spec)) if parts(spec) > 1 else width
         plan = plan.replace(row_bytes=staged_row_bytes(unit * output.dtype.bytes), slots=slots)
         chunks = width * output.dtype.bytes // plan.row_bytes
-        plan = plan if spec.gate else plan.replace(turn=_turn(slots, chunks))
+        plan = plan if spec.gate or _reads_matrix(spec) else plan.replace(turn=_turn(slots, chunks))
     return split_heads(spec, plan)
+
+
+def _reads_matrix(spec: KernelSpec) -> bool:
+    """Whether the chain reads a matrix; the compiler would ask for all chunks of a turn at once, and spill."""
+    read = {name for step in spec.epilogue for name in step.reads}
+    return any(spec.operand(name).plane == ("m", "n") for name in read)
 
 
 def _turn(slots: int, chunks: int) -> int:

@@ -284,13 +284,13 @@ class Param(Node):
 class Workspace(Node):
     """Memory of one launch beside its operands: for every tile so many elements of 4 bytes, fp32 numbers or counters.
 
-    ``per`` names the axes along which tiles are counted, whole clusters of them, or says that every CTA has a share;
-    without any there is one.
+    ``per`` names the axes along which tiles are counted, whole clusters of them, or groups, or says that every CTA has
+    a share; without any there is one.
     """
 
     name: Name
     elements: int
-    per: tuple[Literal["m", "n", "cta"], ...]
+    per: tuple[Literal["m", "n", "g", "cta"], ...]
 
     @property
     def counts(self) -> bool:

@@ -123,7 +123,7 @@ def workspace_bytes(plan: AnyPlan, sizes: Mapping[str, int], sms: int) -> dict[s
     if isinstance(plan, LayoutPlan):
         return {}
     tiles = {axis: units * getattr(plan.cluster, axis) for axis, units in _units(plan, sizes).items()}
-    tiles["cta"] = grid_size(plan, sizes, sms)
+    tiles |= {"g": sizes.get("g", 1), "cta": grid_size(plan, sizes, sms)}
     reductions = {each.name: each.elements * prod(tiles[axis] for axis in each.per) * 4 for each in plan.workspaces}
     return {**_split_bytes(plan, sizes), **reductions}
 

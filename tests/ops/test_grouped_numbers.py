@@ -189,6 +189,28 @@ def test_sums_of_rows_of_groups(form: str) -> None:
         assert count == 0 or torch.equal(layout.rows_of(squares, group).double(), wanted.square().sum(1))
 
 
+@pytest.mark.parametrize("form", ["contiguous", "masked"])
+def test_sums_of_columns_of_groups(form: str) -> None:
+    """One result for each expert, allocated and 0 for those without tokens: what a bias's gradient is."""
+    operands = (
+        Operand(name="sums", dtype=DType.F32, box=("n",)),
+        Operand(name="total", dtype=DType.F32, box=(), on_device=True),
+        Operand(name="d", dtype=DType.BF16, box=("m", "n")),
+    )
+    reduced = (Reduce(function="sum", along="m", to="sums"), Reduce(function="sum", along="mn", to="total"))
+    chain = Epilogue(name="summed", operands=operands, steps=(*reduced, Cast(to=DType.BF16), Store(to="d")))
+    made = gemmgen.fuse(f"m_grouped_bf16_gemm_nt_{form}", chain)
+    layout = ends((4, 0, 3)) if form == "contiguous" else counts_of((4, 0, 3), 8)
+    problem = bf16_problem(layout)
+    last = (layout.given,) if form == "contiguous" else (layout.given, 4)
+    d, sums, total = made(problem.a, problem.b, *last, **({"offsets": True} if form == "contiguous" else {}))
+    assert sums.shape == (3, d.shape[-1]) and total.shape == (3,)
+    for group in range(3):
+        wanted = layout.rows_of(problem.product, group)
+        assert torch.equal(layout.rows_of(d, group), wanted.bfloat16())
+        assert torch.equal(sums[group].double(), wanted.sum(0)) and total[group] == wanted.sum()
+
+
 def test_rows_between_groups_become_zero_when_asked() -> None:
     layout = ends((5, 0, 66, 3), 64)
     problem = bf16_problem(layout)

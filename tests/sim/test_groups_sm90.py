@@ -15,7 +15,7 @@ from gemmgen.backends import lower
 from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt, fused
 from gemmgen.catalog.grouped import in_row_groups
 from gemmgen.commands.inputs import k_step
-from gemmgen.ir import Bias, DType, Gate, Keep, KernelSpec, Operand, Quantise, Reduce, Scale
+from gemmgen.ir import Bias, DType, Gate, Keep, KernelSpec, Operand, Quantise, Scale
 from gemmgen.runtime.simulation import SCHEDULES
 
 LOW = Shape(64, 32, groups=1)
@@ -247,14 +247,3 @@ def test_sums_of_rows_under_every_schedule(schedule: str) -> None:
 def test_schedules_that_know_no_groups_are_refused(shape: Shape, by: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         lower(in_row_groups(bf16_gemm("nt", shape), by))
-
-
-def test_sums_across_rows_know_no_groups() -> None:
-    """On every architecture the same step of lowering refuses them."""
-    total = Operand(name="total", dtype=DType.F32, box=("n",))
-    dense = bf16_gemm("nt", LOW)
-    steps = (Reduce(function="sum", along="m", to="total"), *dense.epilogue)
-    spec = dense.replace(name="sm90_summed", operands=(*dense.operands, total), epilogue=steps)
-    lower(spec)
-    with pytest.raises(ValueError, match=r"has groups and reduces along m to 'total'; how many tiles of rows"):
-        lower(in_row_groups(spec, "ends"))

@@ -33,7 +33,10 @@ CASES: dict[str, tuple[KernelSpec, int, Sizes]] = {
         bf16_gemm("nt", Shape(64, 256, groups=1, width=128, slots=2, staging=4)), 2, Sizes(m=70, n=456, k=64),
     ),
     "a last turn of one box": (bf16_gemm("nt", Shape(64, 144, groups=1, slots=2)), 2, Sizes(m=70, n=184, k=64)),
-    "fp32": (fp8_gemm_nt(Shape(64, 128, groups=1, slots=2), DType.F32, True), 2, Sizes(m=70, n=200, k=144)),
+    "fp32": (fp8_gemm_nt(Shape(64, 128, groups=1, slots=2), DType.F32), 2, Sizes(m=70, n=200, k=144)),
+    "a matrix beside them": (
+        fp8_gemm_nt(Shape(64, 128, groups=1, slots=2), DType.F32, True), 1, Sizes(m=70, n=200, k=144),
+    ),
     "vectors read in pairs": (from_a_bias(bf16_gemm("nt", THREE)), 3, Sizes(m=70, n=336, k=64)),
     "cut tiles": (
         fp8_gemm_nt(Shape(64, 192, groups=1, slots=2, staging=3, unroll=1, cut=3)), 3, Sizes(m=70, n=600, k=256),

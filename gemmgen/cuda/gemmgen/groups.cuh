@@ -83,10 +83,12 @@ class RowGroups {
   DEVICE u32 n() const { return raster_.n(); }
   DEVICE u32 group() const { return group_; }
   // Which row of tiles this one is in, among those of all groups.
-  DEVICE u32 tile_row() const {
-    return Layout::template units_ahead<R::ROWS>(span_, group_, rows_) * (R::ROWS / R::TILE_ROWS) +
-           raster_.m() / R::TILE_ROWS;
+  DEVICE u32 tile_row() const { return first_tile_row() + raster_.m() / R::TILE_ROWS; }
+  // The group's first, and how many it has, of whole clusters.
+  DEVICE u32 first_tile_row() const {
+    return Layout::template units_ahead<R::ROWS>(span_, group_, rows_) * (R::ROWS / R::TILE_ROWS);
   }
+  DEVICE u32 tile_rows() const { return ceil_div(span_.count(), R::ROWS) * (R::ROWS / R::TILE_ROWS); }
   // The row behind the group's last.
   DEVICE u32 rows() const { return span_.end; }
   // Whether the group has no row from this one of the tile on.
@@ -95,6 +97,16 @@ class RowGroups {
   DEVICE bool last(u32 tile_m) const { return m() + tile_m >= span_.end; }
   // The row where the next group may begin.
   DEVICE u32 next() const { return Layout::begin(span_.end, rows_); }
+
+  // Calls `does` with every group that has no rows, and so no tiles; CTAs share them out.
+  template <class F>
+  DEVICE static void each_empty(u32 m, u32 groups, const i32* layout, const F& does) {
+    Span span = {0, 0};
+    for (u32 group = 0; group < groups; ++group) {
+      span = Layout::span(layout[group], span, m);
+      if (span.count() == 0 && group % ptx::cta_count() == ptx::cta_index()) does(group);
+    }
+  }
 };
 
 // Zeros in rows from `from` up to `to`, columns from n, at most COLS of `cols`; warps take rows in turn.

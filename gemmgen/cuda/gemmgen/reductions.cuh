@@ -155,6 +155,11 @@ DEVICE void store_one(float* to, float x) {
   if (ptx::lane_index() == 0) *to = x;
 }
 
+// A group's part of what warps along m leave: how many of them come before its own, and how many it has.
+struct Share {
+  u32 group, ahead, warps;
+};
+
 // Where the warps of a group leave LINES lines of WIDTH numbers each, one after the other.
 template <u32 LINES, u32 WIDTH>
 class Meeting {
@@ -165,6 +170,10 @@ class Meeting {
  public:
   DEVICE Meeting(float* partials, u32* counters, u32 group, u32 parts)
       : partials_(partials + u64(group) * parts * LINES * WIDTH), counter_(counters + group), parts_(parts) {}
+
+  // That of a share, behind `before` parts of others, at a counter of its own.
+  DEVICE Meeting(float* partials, u32* counters, u64 before, u32 counter, const Share& share)
+      : partials_(partials + (before + share.ahead) * LINES * WIDTH), counter_(counters + counter), parts_(share.warps) {}
 
   // A line of this warp's, the group's `part`.
   DEVICE float* line(u32 part, u32 line) const { return partials_ + (u64(part) * LINES + line) * WIDTH; }
@@ -239,6 +248,11 @@ struct Rows {
     return across_lanes<Kind>(x);
   }
 };
+
+// What a reduction of nothing is, `count` times; warps share them out.
+DEVICE void store_nothing(float* to, u32 count, u32 warp, u32 warps) {
+  for (u32 i = warp * 32 + ptx::lane_index(); i < count; i += warps * 32) to[i] = 0.0f;
+}
 
 // One number for each of the WIDTH columns from n that are the matrix's.
 template <class Kind, u32 LINES, u32 WIDTH>

@@ -29,7 +29,6 @@ constexpr u32 EMPTY = 201768;
 // spec: rings.cd
 namespace cd {
 constexpr u32 SLOTS = 2;
-constexpr u32 TURN = 2;
 constexpr u32 D = 0;
 }  // namespace cd
 
@@ -110,7 +109,7 @@ DEVICE void math(const Params& p) {
   // This warpgroup's rows of the tile, in blocks of 64.
   const u32 first_row = (ptx::warp_index() - 4) / 4 * 64;
   const Epilogue epilogue{p};
-  gemmgen::StagedStore<float, 128, cd::SLOTS, gemmgen::SideBySide, gemmgen::Clipped, cd::TURN> store(p.d, cd::D, ptx::warp_index() - 4);
+  gemmgen::StagedStore<float, 128, cd::SLOTS> store(p.d, cd::D, ptx::warp_index() - 4);
 
   const u32 k_blocks = gemmgen::ceil_div(p.k, TILE_K);
   gemmgen::Cursor<ab::SLOTS> at;

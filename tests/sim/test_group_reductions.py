@@ -1,0 +1,130 @@
+"""Reductions across a group's rows, of its columns and of all it has, and of groups without rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from grouped import Layout, Problem, by_counts, by_ends, reduced_every_way
+
+from gemmgen import sim
+from gemmgen.backends import lower
+from gemmgen.catalog import (
+    Shape,
+    WarpShape,
+    bf16_gemm,
+    dense_sm100,
+    dense_sm120,
+    fp8_gemm_nt,
+    in_k_groups,
+    in_row_groups,
+)
+from gemmgen.catalog.dense_sm100 import Factor, PairShape
+from gemmgen.ir import AnyPlan, DType, Gate, KernelSpec
+from gemmgen.ops import kernels
+from gemmgen.ops.kernels import kernel_of
+from gemmgen.runtime.simulation import SCHEDULES
+
+COARSE, FINE = Factor(DType.E4M3, 128), Factor(DType.E4M3, 32)
+SIDES, PAIR = WarpShape(32, 32, warps=(2, 2), slots=2), PairShape(32, ctas=2)
+
+
+def gated(spec: KernelSpec) -> KernelSpec:
+    """Half as many columns, of which reductions see what is left."""
+    d = spec.output.replace(box=("m", "n/2"))
+    operands = tuple(d if each.name == d.name else each for each in spec.operands)
+    halved = spec.replace(name=f"{spec.arch}_gated", operands=operands, epilogue=(Gate(), *spec.epilogue))
+    return reduced_every_way(halved, 1, "n/2")
+
+
+SPECS: dict[str, Callable[[], KernelSpec]] = {
+    "sm90": lambda: reduced_every_way(bf16_gemm("nt", Shape(64, 32, groups=1, slots=3))),
+    "sm90 tall": lambda: reduced_every_way(fp8_gemm_nt(Shape(256, 16, unroll=1))),
+    "sm90 side by side": lambda: reduced_every_way(fp8_gemm_nt(Shape(64, 64, groups=1, width=32, unroll=1))),
+    "sm90 pair with rows for one": lambda: reduced_every_way(bf16_gemm("nt", Shape(128, 32, cluster=(2, 1), unroll=1))),
+    "sm90 gate": lambda: gated(bf16_gemm("nt", Shape(64, 64, groups=1))),
+    "sm100": lambda: reduced_every_way(dense_sm100.scaled_gemm_nt(COARSE, FINE, PairShape(32))),
+    "sm100 pair": lambda: reduced_every_way(dense_sm100.bf16_gemm("nt", PAIR)),
+    "sm120": lambda: reduced_every_way(dense_sm120.bf16_gemm("nt", SIDES)),
+    "sm120 gate": lambda: gated(dense_sm120.scaled_gemm_nt(COARSE, COARSE, WarpShape(16, 64, warps=(1, 1), slots=2))),
+}
+LAYOUTS: dict[str, Callable[[], Layout]] = {
+    "offsets": lambda: by_ends((0, 37, 0, 130, 1, 0), 1, tail=3),
+    "padded": lambda: by_ends((5, 0, 64, 129), 64),
+    "counts": lambda: by_counts((0, 140, 1, 33, 0), 150),
+    "nothing": lambda: by_ends((0, 0, 0), 1, tail=70),
+}
+
+
+def run(name: str, layout: str, schedule: str = "random") -> list[dict[str, torch.Tensor]]:
+    """Judged by the reference; groups without rows must have zeros."""
+    dense, given = SPECS[name](), LAYOUTS[layout]()
+    spec = in_row_groups(dense, "counts" if layout == "counts" else "ends", 64 if layout == "padded" else 1)
+    return Problem(dense, spec, given, n=144, k=200).run(schedule, seed=len(name))
+
+
+@pytest.mark.parametrize("layout", ["offsets", "counts"])
+@pytest.mark.parametrize("name", SPECS)
+def test_every_group_has_its_own(name: str, layout: str) -> None:
+    run(name, layout)
+
+
+@pytest.mark.parametrize("name", ["sm90", "sm100 pair", "sm120"])
+def test_where_groups_are_padded_and_where_none_has_rows(name: str) -> None:
+    run(name, "padded")
+    run(name, "nothing")
+
+
+@pytest.mark.parametrize("name", ["sm90 side by side", "sm100", "sm120"])
+def test_the_same_bits_under_every_schedule(name: str) -> None:
+    first, *others = [run(name, "offsets", schedule) for schedule in SCHEDULES]
+    for other in others:
+        for left, right in zip(first, other, strict=True):
+            assert all(
+                torch.equal(*(each[name].reshape(-1).view(torch.uint8) for each in (left, right))) for name in left
+            )
+
+
+def test_counters_are_a_groups_own() -> None:
+    """As many as groups and columns, so that no group waits for another's warps."""
+    plan = kernel_of(in_row_groups(SPECS["sm120"](), "ends")).plan
+    per = {each.name: each.per for each in plan.workspaces}
+    assert per["column_arrivals"] == ("n", "g") and per["whole_arrivals"] == ("g",)
+
+
+MISTAKES = {
+    "a group takes its tiles to be more": ("tile.tile_rows() * 4}", "tile.tile_rows() * 4 + 1}"),
+    "a group takes its tiles to be fewer": ("tile.tile_rows() * 4}", "tile.tile_rows() * 4 - 1}"),
+    "parts are counted from the first group": ("put_columns(p, tile.tile_row()", "put_columns(p, 4 + tile.tile_row()"),
+    "groups have one counter": ("share.group * gemmgen::ceil_div(p.n, TILE_N * CLUSTER_N) * CLUSTER_N + ", ""),
+    "groups have one memory": ("tile.first_tile_row() * 4", "0"),
+    "a group's result is the first one's": ("p.sums + group * p.sums_group, meeting", "p.sums, meeting"),
+    "rows of others count": ("first_pair + pair, m, rows)", "first_pair + pair, m, p.m)"),
+    "groups without rows are forgotten": ("Schedule::each_empty(p.m, p.g,", "Schedule::each_empty(p.m, 0,"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after = MISTAKES[name]
+    right = kernels.render
+
+    def wrong(plan: AnyPlan) -> str:
+        return right(plan).replace(before, after)
+
+    monkeypatch.setattr(kernels, "render", wrong)
+    dense = SPECS["sm90"]().replace(name=f"mistake_{list(MISTAKES).index(name)}")
+    spec = in_row_groups(dense, "ends")
+    assert after in kernel_of(spec).text.source != right(lower(spec))
+    problem = Problem(dense, spec, LAYOUTS["offsets"](), n=144, k=200)
+    with pytest.raises((AssertionError, sim.SimulationError)):
+        for schedule in SCHEDULES:
+            problem.run(schedule)
+
+
+def test_layouts_that_do_not_count_a_groups_tiles_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"groups by ids and reduces along m to 'sums'.*pass ends or counts"):
+        lower(in_row_groups(SPECS["sm90"](), "ids"))
+    with pytest.raises(ValueError, match=r"groups of k and reduces to 'squares'"):
+        lower(in_k_groups(reduced_every_way(bf16_gemm("tn", Shape(64, 64, groups=1))), "counts"))
