@@ -11,6 +11,7 @@ from gemmgen.ir import (
     KernelSpec,
     KGroups,
     MapEdits,
+    Operand,
     Plan,
     Reduce,
     Residual,
@@ -103,16 +104,23 @@ def _cleared(plan: Plan) -> list[str]:
         return []
     found = []
     for operand in map(plan.operand, plan.outputs):
-        axis, per = split_axis(operand.plane[-1])
         if operand.plane == ("m",):  # one number a row, which tiles of the first columns clear
             found.append(f"1>(p.{operand.name}, 1, rows, tile.next(), tile.n(), 1")
-        if operand.plane[:1] != ("m",) or axis != "n" or per > 2:
-            continue
-        part = "" if per * operand.dtype.packed == 1 else f" / {per * operand.dtype.packed}"
-        staged = "_rows" if operand.name == plan.store.operand and plan.store.through is not None else ""
-        at = f"p.{operand.name}{staged}"
-        found.append(f"TILE_N{part}>({at}, {at}_stride, rows, tile.next(), tile.n(){part}, p.n{part}")
+        elif "m" in operand.plane:
+            found.append(_cleared_columns(plan, operand))
     return found
+
+
+def _cleared_columns(plan: Plan, operand: Operand) -> str:
+    """A tile's columns of an output, or the scales of its blocks of columns."""
+    per = split_axis(operand.plane[-1])[1] * operand.dtype.packed
+    scales = operand.name == plan.store.scales
+    part = f" / {per}" if per > 1 else ""
+    width = f"(TILE_N + {per - 1}) / {per}" if scales and plan.tile.n % per else f"TILE_N{part}"
+    columns = f"gemmgen::ceil_div(p.n, {per})" if scales else f"p.n{part}"
+    staged = "_rows" if operand.name == plan.store.operand and plan.store.through is not None else ""
+    at, along_m = f"p.{operand.name}{staged}", ", true" if operand.inner == "m" else ""
+    return f"{width}{along_m}>({at}, {at}_stride, rows, tile.next(), tile.n(){part}, {columns}"
 
 
 def extents(plan: Plan) -> str:

@@ -151,10 +151,10 @@ def stray_bytes(spec: KernelSpec, operand: Operand, output: torch.Tensor, layout
     )
     for group in range(layout.groups):
         rows_of(operand, left, layout, group).copy_(rows_of(operand, output, layout, group))
-    per_row = operand == spec.output or operand.plane == ("m",)
-    cleared = isinstance(spec.groups, RowGroups) and spec.groups.zero_padding and per_row
+    cleared = isinstance(spec.groups, RowGroups) and spec.groups.zero_padding and "m" in operand.plane
     for start, count in layout.gaps if cleared else ():
-        left.narrow(operand.plane.index("m"), start, count).view(torch.uint8).zero_()
+        rows = left.narrow(operand.plane.index("m"), start, count)
+        (rows.mT if operand.inner == "m" and rows.dim() > 1 else rows).view(torch.uint8).zero_()
     return int((memory != untouched).sum())
 
 

@@ -27,7 +27,8 @@ class RowGroups(Node):
       where that is -1, so groups start at multiples of the tile and padding follows their rows. Of CTAs that multiply
       together, the rows of all are one tile.
     - ``ends``, for every group the row behind its last; it starts where the one before ended, rounded up to a multiple
-      of ``alignment``. With 1 there is no padding. ``zero_padding`` fills the rows between groups of outputs with 0.
+      of ``alignment``. With 1 there is no padding. ``zero_padding`` fills rows of outputs between groups, and what
+      scales they have, with 0.
     - ``counts``, for every group how many rows it has of its own matrix: what has m in its box has ``"g"`` before it.
 
     Rows of no group are neither written, nor do they influence others, whatever they hold.

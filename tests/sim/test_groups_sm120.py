@@ -223,8 +223,10 @@ def test_epilogues_know_their_group_and_its_rows(name: str, by: str) -> None:
     problem(dense, by, n=n).run("random", seed=2)
 
 
-def test_quantised_rows_between_groups_are_zero() -> None:
-    problem(CHAINS["mxfp8_words"](), "ends", 4, n=96, zero_padding=True).run("late")
+@pytest.mark.parametrize("name", ["mxfp8_words", "mxfp8_direct", "fp8"])
+def test_quantised_rows_between_groups_are_zero(name: str) -> None:
+    """Their scales, too, byte by byte along n or as words along m."""
+    problem(CHAINS[name](), "ends", 4, n=160 if name == "fp8" else 96, zero_padding=True).run("late")
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

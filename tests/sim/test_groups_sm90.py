@@ -223,8 +223,12 @@ def test_epilogues_know_their_group_and_its_rows(name: str, by: str) -> None:
     problem(dense, by, n=n).run("random", seed=2)
 
 
-def test_quantised_rows_between_groups_are_zero() -> None:
-    problem(CHAINS["mxfp8"](), "ends", 8, n=96, zero_padding=True).run("late")
+@pytest.mark.parametrize("name", ["mxfp8", "fp8", "swiglu_fp8", "halves_mxfp8"])
+def test_quantised_rows_between_groups_are_zero(name: str) -> None:
+    """Their scales, too, along n or m."""
+    dense = CHAINS[name]()
+    n = {64: 96, 128: 160, 256: 288}[dense.tile.n]
+    problem(dense, "ends", 8, n=n, zero_padding=True).run("late")
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

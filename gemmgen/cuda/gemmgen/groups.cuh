@@ -109,10 +109,16 @@ class RowGroups {
   }
 };
 
-// Zeros in rows from `from` up to `to`, columns from n, at most COLS of `cols`; warps take rows in turn.
-template <u32 COLS, class T>
+// Zeros in rows from `from` up to `to`, columns from n, at most COLS of `cols`; warps take rows in turn, or columns where
+// those lie along m.
+template <u32 COLS, bool ALONG_M = false, class T>
 DEVICE void clear_rows(T* out, u64 stride, u32 from, u32 to, u32 n, u32 cols, u32 warp, u32 warps) {
   const u32 end = n + COLS < cols ? n + COLS : cols;
+  if constexpr (ALONG_M) {
+    for (u32 col = n + warp; col < end; col += warps)
+      for (u32 m = from + ptx::lane_index(); m < to; m += 32) out[col * stride + m] = {};
+    return;
+  }
   for (u32 m = from + warp; m < to; m += warps)
     for (u32 col = n + ptx::lane_index(); col < end; col += 32) out[m * stride + col] = {};
 }
