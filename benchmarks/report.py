@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from goals import goals
+
 TOP = Path(__file__).resolve().parents[1]
 RESULTS = TOP / "benchmarks" / "results"
 DOCUMENT = TOP / "docs" / "performance.md"
@@ -449,6 +451,22 @@ def host() -> list[str]:
     return [*lines, ""]
 
 
+def standing() -> list[str]:
+    """Goals beside what was reached."""
+    found = goals(load, geomean)
+    return [
+        "## Where it stands",
+        "",
+        "Goals for Hopper, geometric means unless a line names one problem, and what is in the way where a goal is not",
+        f"reached: {sum(goal.reached for goal in found)} of {len(found)} are. DESIGN.md says what was tried.",
+        "",
+        "| | goal | reached | card | in the way |",
+        "|---|--:|--:|---|---|",
+        *(goal.line for goal in found),
+        "",
+    ]
+
+
 def text() -> str:
     head = [
         "# Measured",
@@ -462,6 +480,7 @@ def text() -> str:
         "\n".join(
             [
                 *head,
+                *standing(),
                 *dense(),
                 *grouped(),
                 *gradients(),

@@ -98,9 +98,13 @@ def parts(
         draw(product, {"m": max(count, 1), "n": n, "k": k}, seed + group)
         for group, (_, count) in enumerate(layout.spans)
     ]
-    for part in found:
-        part.update({each.name: found[0][each.name] for each in product.operands if each.is_scalar})
-    return found
+    return with_equal_numbers(product, found)
+
+
+def with_equal_numbers(product: KernelSpec, groups: list[Operands]) -> list[Operands]:
+    """Every group with the first one's host numbers, of which a call has one each."""
+    numbers = {each.name: groups[0][each.name] for each in product.operands if each.is_scalar}
+    return [{**group, **numbers} for group in groups]
 
 
 def laid_out(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from gemmgen.commands import groups
-from gemmgen.commands.groups import NAN, SHARES, Layout
+from gemmgen.commands.groups import NAN, SHARES, Layout, with_equal_numbers
 from gemmgen.commands.inputs import Operands, lay_out, random_operands
 from gemmgen.ir import KernelSpec, KGroups, Operand, split_axis
 
@@ -60,9 +60,7 @@ def parts(product: KernelSpec, layout: KLayout, m: int, n: int, seed: int) -> li
         random_operands(product, {"m": m, "n": n, "k": count}, seed + group)
         for group, (_, count) in enumerate(layout.spans)
     ]
-    for part in found:
-        part.update({each.name: found[0][each.name] for each in product.operands if each.is_scalar})
-    return found
+    return with_equal_numbers(product, found)
 
 
 def laid_out(spec: KernelSpec, layout: KLayout, own: list[Operands], m: int, n: int) -> Operands:
