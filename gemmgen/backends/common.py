@@ -83,12 +83,6 @@ def check_groups(spec: KernelSpec) -> None:
     reduced = [step for step in spec.epilogue if isinstance(step, Reduce)]
     if reduced and isinstance(spec.groups, KGroups):
         raise ValueError(f"{where} of k and reduces to {reduced[0].to!r}; only products of groups of rows reduce")
-    across = [step for step in reduced if step.along != "n"]
-    if across and spec.groups.by == "ids":
-        raise ValueError(
-            f"{where} by ids and reduces along {across[0].along} to {across[0].to!r}; ids do not say how many tiles of "
-            "rows a group has, so pass ends or counts, or reduce along n, and then what that leaves"
-        )
     if spec.prologue or any(operand.heads for operand in spec.operands):
         raise ValueError(f"{where}, a prologue or an output with heads; only products without either are grouped")
 

@@ -100,7 +100,7 @@ def reductions_view(plan: Plan) -> dict[str, Any]:
         "at_once": at_once,
         "end": row_end(plan),
         "grouped": grouped,
-        "share": _share(warps.rows) if grouped and across_rows else "",
+        "share": f"tile.share<{warps.rows}>({across[0]})" if grouped and across_rows else "",
         "warp_rows": warps.warp_rows,
         "block_rows": warps.block_rows,
         "block_step": warps.step,
@@ -145,14 +145,8 @@ def _places(axis: str, warps: int, groups: Groups | None = None) -> str:
     share = f"CLUSTER_{axis} * {warps}" if warps > 1 else f"CLUSTER_{axis}"
     units = f"gemmgen::ceil_div(p.{axis.lower()}, TILE_{axis} * CLUSTER_{axis})"
     if groups is not None:
-        units = f"({units} + p.g)" if groups.by == "ends" else f"{units} * p.g"
+        units = {"ids": units, "ends": f"({units} + p.g)", "counts": f"{units} * p.g"}[groups.by]
     return f"{units} * {share}"
-
-
-def _share(warps: int) -> str:
-    """A tile's group, and where its warps along m are among those of all groups."""
-    times = f" * {warps}" if warps > 1 else ""
-    return f"group, tile.first_tile_row(){times}, tile.tile_rows(){times}"
 
 
 def gate_on_block(plan: Plan) -> str:

@@ -179,8 +179,8 @@ class Reduce(_Link):
     matrix. ``amax`` is the largest magnitude, NaN if any value is NaN. Sums are added in an order that the tile fixes,
     so repeats agree bit for bit: within a thread, across the lanes of its warp, across warps from the first tile to
     the last; for ``"mn"`` then across rows, lane by lane and group by group. A reduction of nothing is 0. In products
-    of groups of rows each group has results of its own, ``[g, n]`` or ``[g]`` where rows go, for layouts of ends and
-    counts; rows of no group keep what they had, as those of outputs do. Products of groups of k do not reduce.
+    of groups of rows each group has results of its own, ``[g, n]`` or ``[g]`` where rows go; rows of no group keep what
+    they had, as those of outputs do. Products of groups of k do not reduce.
     """
 
     kind: Literal["reduce"] = "reduce"

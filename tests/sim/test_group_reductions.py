@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from grouped import Layout, Problem, by_counts, by_ends, reduced_every_way
+from grouped import Layout, Problem, by_counts, by_ends, by_ids, reduced_every_way
 
+import gemmgen
 from gemmgen import sim
 from gemmgen.backends import lower
 from gemmgen.catalog import (
@@ -59,8 +60,13 @@ LAYOUTS: dict[str, Callable[[], Layout]] = {
 
 def run(name: str, layout: str, schedule: str = "random") -> list[dict[str, torch.Tensor]]:
     """Judged by the reference; groups without rows must have zeros."""
-    dense, given = SPECS[name](), LAYOUTS[layout]()
-    spec = in_row_groups(dense, "counts" if layout == "counts" else "ends", 64 if layout == "padded" else 1)
+    dense = SPECS[name]()
+    if layout == "ids":
+        given = by_ids((0, 37, 0, 130, 1, 0), dense.tile.m * dense.cluster.m, tail=1)
+    else:
+        given = LAYOUTS[layout]()
+    by = layout if layout in ("ids", "counts") else "ends"
+    spec = in_row_groups(dense, by, 64 if layout == "padded" else 1)
     return Problem(dense, spec, given, n=144, k=200).run(schedule, seed=len(name))
 
 
@@ -68,6 +74,12 @@ def run(name: str, layout: str, schedule: str = "random") -> list[dict[str, torc
 @pytest.mark.parametrize("name", SPECS)
 def test_every_group_has_its_own(name: str, layout: str) -> None:
     run(name, layout)
+
+
+@pytest.mark.parametrize("name", [name for name in SPECS if name != "sm90 pair with rows for one"])
+def test_ids_say_whose_a_tile_is(name: str) -> None:
+    """But for pairs of tiles on sm90, which may be two groups'."""
+    run(name, "ids")
 
 
 @pytest.mark.parametrize("name", ["sm90", "sm100 pair", "sm120"])
@@ -93,12 +105,14 @@ def test_counters_are_a_groups_own() -> None:
     assert per["column_arrivals"] == ("n", "g") and per["whole_arrivals"] == ("g",)
 
 
+COLUMN = "CLUSTER_N + column, "
 MISTAKES = {
-    "a group takes its tiles to be more": ("tile.tile_rows() * 4}", "tile.tile_rows() * 4 + 1}"),
-    "a group takes its tiles to be fewer": ("tile.tile_rows() * 4}", "tile.tile_rows() * 4 - 1}"),
-    "parts are counted from the first group": ("put_columns(p, tile.tile_row()", "put_columns(p, 4 + tile.tile_row()"),
+    "a group takes its tiles to be more": (f"{COLUMN}share", f"{COLUMN}{{group, share.ahead, share.warps + 1, 0}}"),
+    "a group takes its tiles to be fewer": (f"{COLUMN}share", f"{COLUMN}{{group, share.ahead, share.warps - 1, 0}}"),
+    "two warps leave theirs at one place": ("line(share.part, 0)", "line(share.part / 2, 0)"),
+    "two warps leave their totals at one place": ("groups.put(share.part, ", "groups.put(share.part / 2, "),
     "groups have one counter": ("share.group * gemmgen::ceil_div(p.n, TILE_N * CLUSTER_N) * CLUSTER_N + ", ""),
-    "groups have one memory": ("tile.first_tile_row() * 4", "0"),
+    "groups have one memory": (f"{COLUMN}share", f"{COLUMN}{{group, 0, share.warps, 0}}"),
     "a group's result is the first one's": ("p.sums + group * p.sums_group, meeting", "p.sums, meeting"),
     "rows of others count": ("first_pair + pair, m, rows)", "first_pair + pair, m, p.m)"),
     "groups without rows are forgotten": ("Schedule::each_empty(p.m, p.g,", "Schedule::each_empty(p.m, 0,"),
@@ -107,7 +121,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, after = MISTAKES[name]
+    before, after = (each.replace("{group,", "gemmgen::Share{share.group,") for each in MISTAKES[name])
     right = kernels.render
 
     def wrong(plan: AnyPlan) -> str:
@@ -123,8 +137,31 @@ def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
             problem.run(schedule)
 
 
-def test_layouts_that_do_not_count_a_groups_tiles_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"groups by ids and reduces along m to 'sums'.*pass ends or counts"):
-        lower(in_row_groups(SPECS["sm90"](), "ids"))
+def test_groups_by_ids_need_not_lie_in_one_piece() -> None:
+    """Tiles of 64 rows of groups 1, 0, none, 1 and 3; the reference sums up what belongs together."""
+    dense = SPECS["sm90"]()
+    ids = torch.full((5 * 64,), -1, dtype=torch.int32)
+    for tile, group, count in ((0, 1, 64), (1, 0, 3), (3, 1, 20), (4, 3, 64)):
+        ids[64 * tile :][:count] = group
+    a, b = torch.randint(-3, 4, (320, 128)).bfloat16(), torch.randint(-3, 4, (4, 72, 128)).bfloat16()
+    with gemmgen.simulate("sm90", schedule="random", seed=3, sms=2):
+        found = dict(zip(("d", "squares", "sums", "tops", "total"), call(a, b, ids, dense), strict=True))
+    for group in range(4):
+        own = ids == group
+        wanted = a[own].double() @ b[group].double().t()
+        assert torch.equal(found["d"][own], wanted.bfloat16())
+        assert torch.equal(found["sums"][group].double(), wanted.sum(0))
+        assert torch.equal(found["tops"][group].double(), wanted.abs().amax(0) if own.any() else wanted.sum(0))
+        assert found["total"][group] == wanted.sum()
+
+
+def call(a: torch.Tensor, b: torch.Tensor, ids: torch.Tensor, dense: KernelSpec) -> tuple[torch.Tensor, ...]:
+    """The kernel of groups by ids."""
+    found = gemmgen.op(in_row_groups(dense, "ids"))(a=a, b=b, layout=ids)
+    assert isinstance(found, tuple)
+    return found
+
+
+def test_products_of_groups_of_k_do_not_reduce() -> None:
     with pytest.raises(ValueError, match=r"groups of k and reduces to 'squares'"):
         lower(in_k_groups(reduced_every_way(bf16_gemm("tn", Shape(64, 64, groups=1))), "counts"))

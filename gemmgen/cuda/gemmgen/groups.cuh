@@ -58,6 +58,9 @@ class RowGroups {
     raster_ = R(span_.count(), cols_);
     if (group_ + 1 < groups_) ahead_ = layout_[group_ + 1];
   }
+  DEVICE u32 tile_rows_ahead() const {
+    return Layout::template units_ahead<R::ROWS>(span_, group_, rows_) * (R::ROWS / R::TILE_ROWS);
+  }
   DEVICE void place() {
     while (group_ < groups_ && index_ - first_ >= raster_.units()) {
       first_ += raster_.units();
@@ -83,12 +86,13 @@ class RowGroups {
   DEVICE u32 n() const { return raster_.n(); }
   DEVICE u32 group() const { return group_; }
   // Which row of tiles this one is in, among those of all groups.
-  DEVICE u32 tile_row() const { return first_tile_row() + raster_.m() / R::TILE_ROWS; }
-  // The group's first, and how many it has, of whole clusters.
-  DEVICE u32 first_tile_row() const {
-    return Layout::template units_ahead<R::ROWS>(span_, group_, rows_) * (R::ROWS / R::TILE_ROWS);
+  DEVICE u32 tile_row() const { return tile_rows_ahead() + raster_.m() / R::TILE_ROWS; }
+  // The place of the tile's `warp` among WARPS along m, counted in whole clusters.
+  template <u32 WARPS>
+  DEVICE Share share(u32 warp) const {
+    const u32 rows = ceil_div(span_.count(), R::ROWS) * (R::ROWS / R::TILE_ROWS);
+    return {group_, tile_rows_ahead() * WARPS, rows * WARPS, raster_.m() / R::TILE_ROWS * WARPS + warp};
   }
-  DEVICE u32 tile_rows() const { return ceil_div(span_.count(), R::ROWS) * (R::ROWS / R::TILE_ROWS); }
   // The row behind the group's last.
   DEVICE u32 rows() const { return span_.end; }
   // Whether the group has no row from this one of the tile on.
@@ -98,7 +102,7 @@ class RowGroups {
   // The row where the next group may begin.
   DEVICE u32 next() const { return Layout::begin(span_.end, rows_); }
 
-  // Calls `does` with every group that has no rows, and so no tiles; CTAs share them out.
+  // Calls `does` with every group that has no rows, and so no tiles; CTAs share them out. Whole warps ask.
   template <class F>
   DEVICE static void each_empty(u32 m, u32 groups, const i32* layout, const F& does) {
     Span span = {0, 0};
@@ -172,6 +176,32 @@ class RowIds {
   DEVICE u32 group() const { return group_; }
   // Which row of tiles this one is in.
   DEVICE u32 tile_row() const { return m() / TILE_M; }
+  // The place of the tile's `warp` among WARPS along m, counted in whole clusters. Groups need not lie in one piece, and
+  // ids are all that says where they do; a whole warp asks.
+  template <u32 WARPS>
+  DEVICE Share share(u32 warp) const {
+    constexpr u32 TILES = UNIT_M / TILE_M * WARPS;
+    const u32 unit = m() / UNIT_M;
+    u32 ahead = 0, own = 0, before = 0;
+    for (u32 i = ptx::lane_index(); i * UNIT_M < rows_; i += 32) {
+      const u32 group = ids_[i * UNIT_M];
+      ahead += group < group_;
+      own += group == group_;
+      before += group == group_ && i < unit;
+    }
+    const u32 part = m() % UNIT_M / TILE_M * WARPS + warp;
+    return {group_, ptx::sum_of_warp(ahead) * TILES, ptx::sum_of_warp(own) * TILES, ptx::sum_of_warp(before) * TILES + part};
+  }
+
+  // Calls `does` with every group that has no tiles; CTAs share them out. Whole warps ask.
+  template <class F>
+  DEVICE static void each_empty(u32 m, u32 groups, const i32* ids, const F& does) {
+    for (u32 group = ptx::cta_index(); group < groups; group += ptx::cta_count()) {
+      u32 own = 0;
+      for (u32 i = ptx::lane_index(); i * UNIT_M < m; i += 32) own += u32(ids[i * UNIT_M]) == group;
+      if (ptx::sum_of_warp(own) == 0) does(group);
+    }
+  }
   // Whether the group has no row from this one of the tile on, a multiple of 32, as padding follows a group's rows; a
   // whole warp asks.
   DEVICE bool idle(u32 row) const {

@@ -155,11 +155,6 @@ DEVICE void store_one(float* to, float x) {
   if (ptx::lane_index() == 0) *to = x;
 }
 
-// A group's part of what warps along m leave: how many of them come before its own, and how many it has.
-struct Share {
-  u32 group, ahead, warps;
-};
-
 // Where the warps of a group leave LINES lines of WIDTH numbers each, one after the other.
 template <u32 LINES, u32 WIDTH>
 class Meeting {
@@ -171,7 +166,7 @@ class Meeting {
   DEVICE Meeting(float* partials, u32* counters, u32 group, u32 parts)
       : partials_(partials + u64(group) * parts * LINES * WIDTH), counter_(counters + group), parts_(parts) {}
 
-  // That of a share, behind `before` parts of others, at a counter of its own.
+  // That of a group of tiles, behind `before` parts of others, at a counter of its own.
   DEVICE Meeting(float* partials, u32* counters, u64 before, u32 counter, const Share& share)
       : partials_(partials + (before + share.ahead) * LINES * WIDTH), counter_(counters + counter), parts_(share.warps) {}
 

@@ -6,6 +6,12 @@ namespace gemmgen {
 
 DEVICE u32 ceil_div(u32 x, u32 y) { return x / y + (x % y != 0); }
 
+// A warp's place along m among those that have tiles of its group, `warps` of them, of which `part` is its number; `ahead`
+// of them are of the groups before.
+struct Share {
+  u32 group, ahead, warps, part;
+};
+
 // Where tiles lie. Clusters are placed as units of CLUSTER_M x CLUSTER_N tiles; GROUP rows of units are walked together,
 // column by column. A unit may stick out of the matrix: copies read zeros there and stores are clipped.
 // Whoever waits for a tile waits for this, and a division by a number that is not constant takes as long as 50 sums: so

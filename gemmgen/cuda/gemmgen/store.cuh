@@ -155,10 +155,21 @@ class StagedStore {
 #pragma unroll
         for (u32 i = 0; i < COLS / 4; ++i) y[i / 2][i % 2] = x[col / 8 + i / 2][i % 2];
       });
-    } else {
+    } else if constexpr (TURN > 1) {
       turns<ALL>(m, n, rows, cols, [&](Pair(&x)[COLS / 8][2], u32 col) {
         finish_pairs(x, acc + col / 2, m, n + col, col / 8, epilogue);
       });
+    } else {
+      // Chains that read matrices come here. A function that fills a buffer has their reads in another order.
+#pragma unroll
+      for (u32 col = 0; col < ALL; col += COLS) {
+        if (m >= rows || n + col >= cols) return;
+        const u32 to = begin();
+        Pair x[COLS / 8][2];
+        finish_pairs(x, acc + col / 2, m, n + col, col / 8, epilogue);
+        write(to, x);
+        end(to, m, n + col, rows, cols, ALL - col);
+      }
     }
   }
 

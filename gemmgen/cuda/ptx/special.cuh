@@ -42,6 +42,9 @@ DEVICE u32 first_lanes(u32 x) { return __shfl_sync(0xffffffff, x, 0); }
 // redux.sync.max.u32, PTX 7.0, sm_80: the largest of what the lanes have.
 DEVICE u32 largest_of_warp(u32 x) { return __reduce_max_sync(0xffffffff, x); }
 
+// redux.sync.add.u32, PTX 7.0, sm_80: the sum of what the lanes have.
+DEVICE u32 sum_of_warp(u32 x) { return __reduce_add_sync(0xffffffff, x); }
+
 // Dynamic shared memory as the 32-bit address that shared-memory instructions take.
 DEVICE u32 smem_base() { return static_cast<u32>(__cvta_generic_to_shared(gemmgen_shared)); }
 
