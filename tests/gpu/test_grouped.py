@@ -69,13 +69,12 @@ SUMMED = {
 @pytest.mark.parametrize("by", ["ids", "ends", "counts"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_sums_and_magnitudes_of_rows(kind: str, by: str) -> None:
-    """Of every row that a group owns, and where tiles can be counted of its columns and of all; the same bits again.
+    """Of every row that a group owns, of its columns and of all it has; the same bits again.
 
     Those of fp8 are judged by what is stored beside them: tensor cores keep 13 bits behind the point of a sum of e4m3
     products, which is within what a tile may be off but not within what the reference allows a single sum.
     """
-    reduced = grouped.summed if by == "ids" else grouped.reduced_every_way
-    spec = catalog.in_row_groups(reduced(SUMMED[kind]), by)
+    spec = catalog.in_row_groups(grouped.reduced_every_way(SUMMED[kind]), by)
     counts = [37, 0, spec.tile.m + 5, 1, 300, 64]
     layout = {
         "ids": lambda: grouped.by_ids(counts, ALIGNMENT, tail=1),
