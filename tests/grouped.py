@@ -5,10 +5,10 @@ Every group is a problem of the dense spec, and judged as such; what a launch ma
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
-from reduced import check_reductions, check_reductions_of
+from reduced import check_reductions, check_reductions_of, reducing
 
 import gemmgen
 from gemmgen.commands.groups import (
@@ -25,13 +25,14 @@ from gemmgen.commands.groups import (
 )
 from gemmgen.commands.inputs import Operands, random_operands
 from gemmgen.commands.reference import compare, judged, numbers_of, reference, tolerance
-from gemmgen.ir import DType, KernelSpec, Operand, Reduce
+from gemmgen.ir import KernelSpec, Operand, Reduce
 
 Launch = Callable[[Operands], None]
 SENTINEL = 0x5A
 """Byte that outputs hold before a launch."""
 __all__ = [
-    "NAN", "SENTINEL", "Layout", "Problem", "by_counts", "by_ends", "by_ids", "reduced_every_way", "summed",
+    "NAN", "SENTINEL", "Layout", "Problem", "by_counts", "by_ends", "by_ids", "layout_by", "reduced_every_way",
+    "summed",
 ]  # fmt: skip
 
 
@@ -108,32 +109,28 @@ class Problem:
         return rows_of(operand, tensor, self.layout, group)
 
 
+def layout_by(by: str, counts: Sequence[int], unit: int, alignment: int = 1, spare: int = 2) -> Layout:
+    """Groups of so many rows, as ``by`` says them: ids at multiples of ``unit``, or matrices with rows to spare."""
+    if by == "ids":
+        return by_ids(counts, unit, tail=1)
+    return by_ends(counts, alignment, tail=3) if by == "ends" else by_counts(counts, max(counts) + spare)
+
+
 def summed(spec: KernelSpec, first: int = 0) -> KernelSpec:
     """A sum of squares and a largest magnitude for each row, behind the chain's first steps."""
-    results = tuple(Operand(name=name, dtype=DType.F32, box=("m",)) for name in ("squares", "amax"))
     steps = (Reduce(function="sum_of_squares", along="n", to="squares"), Reduce(function="amax", along="n", to="amax"))
-    return spec.replace(
-        name=f"{spec.arch}_summed",
-        operands=(*spec.operands, *results),
-        epilogue=(*spec.epilogue[:first], *steps, *spec.epilogue[first:]),
-    )
+    return reducing(spec, "summed", steps, first)
 
 
 def reduced_every_way(spec: KernelSpec, first: int = 0, columns: str = "n") -> KernelSpec:
     """Sums and magnitudes of rows, of columns and of everything, behind the chain's first steps; of ``columns``."""
-    boxes: dict[str, tuple[str, ...]] = {"squares": ("m",), "sums": (columns,), "tops": (columns,), "total": ()}
-    results = tuple(Operand(name=name, dtype=DType.F32, box=box, on_device=not box) for name, box in boxes.items())
     steps = (
         Reduce(function="sum_of_squares", along="n", to="squares"),
         Reduce(function="sum", along="m", to="sums"),
         Reduce(function="amax", along="m", to="tops"),
         Reduce(function="sum", along="mn", to="total"),
     )
-    return spec.replace(
-        name=f"{spec.arch}_reduced",
-        operands=(*spec.operands, *results),
-        epilogue=(*spec.epilogue[:first], *steps, *spec.epilogue[first:]),
-    )
+    return reducing(spec, "reduced", steps, first, columns)
 
 
 def _tensor(value: torch.Tensor | float) -> torch.Tensor:

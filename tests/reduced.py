@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from reference import FP32_EPSILON, Tensors, decode, evaluate, moved
 
-from gemmgen.ir import KernelSpec, Reduce
+from gemmgen.ir import DType, KernelSpec, Operand, Reduce
 
 DIMENSIONS = {"n": (1,), "m": (0,), "mn": (0, 1)}
+
+
+def reducing(spec: KernelSpec, name: str, steps: Sequence[Reduce], first: int = 0, columns: str = "n") -> KernelSpec:
+    """The spec with reductions behind the chain's first steps, where it has ``columns``, and operands for them."""
+    boxes = {each.to: each.box(columns) for each in steps}
+    results = (Operand(name=to, dtype=DType.F32, box=box, on_device=not box) for to, box in boxes.items())
+    chain = (*spec.epilogue[:first], *steps, *spec.epilogue[first:])
+    return spec.replace(name=f"{spec.arch}_{name}", operands=(*spec.operands, *results), epilogue=chain)
 
 
 def check_reductions(

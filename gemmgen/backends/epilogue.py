@@ -156,9 +156,7 @@ def quantising_store(plan: Plan, layout: str, warp: str, name: str) -> str:
     else:
         rows, cut = staged_rows(plan)
         kind, given = "Staged", f"p.{store.operand}, {store.through}::{store.operand.upper()}, {warp}, {place}{cut}"
-        turn = f", {store.through}::TURN" if store.turn > 1 else ""
-        rows = rows or (turn and ", gemmgen::Clipped")
-        arguments += [str(store.row_bytes), f"{store.through}::SLOTS{rows}{turn}"]
+        arguments += [str(store.row_bytes), f"{store.through}::SLOTS{rows}"]
     return f"using Store = gemmgen::{kind}Quantised{layout}<{', '.join(arguments)}>;\n  Store {name}({given});"
 
 

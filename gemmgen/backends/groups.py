@@ -228,7 +228,17 @@ def group_coordinate(plan: Plan, operand: str) -> str:
 
 
 def staged_rows(plan: Plan) -> tuple[str, str]:
-    """The type of rows that a staged store is made for, and with, where the end of a group cuts them; commas first."""
+    """The type of rows that a staged store is made for, and with, where the end of a group cuts them; commas first.
+
+    Behind the type comes how many buffers go in a turn, where that is several.
+    """
+    kind, cut = _kind_of_rows(plan)
+    if plan.store.turn > 1:
+        kind = f"{kind or ', gemmgen::Clipped'}, {plan.store.through}::TURN"
+    return kind, cut
+
+
+def _kind_of_rows(plan: Plan) -> tuple[str, str]:
     adds = plan.store.accumulate
     if isinstance(plan.groups, KGroups):
         return f", gemmgen::Group{'Added' if adds else 'Clipped'}", ""

@@ -100,6 +100,7 @@ def reductions_view(plan: Plan) -> dict[str, Any]:
         "at_once": at_once,
         "end": row_end(plan),
         "grouped": grouped,
+        "groups": f"p.m, p.g, p.{plan.groups.layout}" if plan.groups else "",
         "share": f"tile.share<{warps.rows}>({across[0]})" if grouped and across_rows else "",
         "warp_rows": warps.warp_rows,
         "block_rows": warps.block_rows,

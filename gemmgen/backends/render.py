@@ -258,8 +258,6 @@ def _store_line(plan: Plan, first_warp: int) -> str:
         return f"gemmgen::DirectStore<{ctype}{moved}> store({place});"
     staging = f"{store.through}::{store.operand.upper()}"
     rows, cut = groups.staged_rows(plan)
-    turn = f", {store.through}::TURN" if store.turn > 1 else ""
-    rows = rows or (turn and ", gemmgen::Clipped")
     moved = moved or (rows and ", gemmgen::SideBySide")
-    kind = f"gemmgen::StagedStore<{ctype}, {store.row_bytes}, {store.through}::SLOTS{moved}{rows}{turn}>"
+    kind = f"gemmgen::StagedStore<{ctype}, {store.row_bytes}, {store.through}::SLOTS{moved}{rows}>"
     return f"{kind} store(p.{store.operand}, {staging}, ptx::warp_index() - {first_warp}{cut});"

@@ -48,12 +48,7 @@ def test_every_shipped_kernel_of_rows(name: str) -> None:
     spec = catalog.grouped_specs()[name]
     assert isinstance(spec.groups, RowGroups)
     counts = [37, 0, spec.tile.m + 5, 1, 64]
-    if spec.groups.by == "ids":
-        layout = grouped.by_ids(counts, ALIGNMENT, tail=1)
-    elif spec.groups.by == "ends":
-        layout = grouped.by_ends(counts, spec.groups.alignment, tail=3)
-    else:
-        layout = grouped.by_counts(counts, max(counts) + 3)
+    layout = grouped.layout_by(spec.groups.by, counts, ALIGNMENT, spec.groups.alignment, spare=3)
     problem = grouped.Problem(dense(spec), spec, layout, n=336, k=400, launch=partial(on_gpu, spec))
     first, second = problem.run(), problem.run()
     for left, right in zip(first, second, strict=True):
@@ -76,11 +71,7 @@ def test_sums_and_magnitudes_of_rows(kind: str, by: str) -> None:
     """
     spec = catalog.in_row_groups(grouped.reduced_every_way(SUMMED[kind]), by)
     counts = [37, 0, spec.tile.m + 5, 1, 300, 64]
-    layout = {
-        "ids": lambda: grouped.by_ids(counts, ALIGNMENT, tail=1),
-        "ends": lambda: grouped.by_ends(counts, 1, tail=3),
-        "counts": lambda: grouped.by_counts(counts, max(counts) + 3),
-    }[by]()
+    layout = grouped.layout_by(by, counts, ALIGNMENT, spare=3)
     stored = spec.output.name if kind == "fp8" else None
     problem = grouped.Problem(
         dense(spec), spec, layout, n=648, k=400, launch=partial(on_gpu, spec), reductions_of=stored

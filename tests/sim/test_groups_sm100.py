@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from grouped import Layout, Problem, by_counts, by_ends, by_ids, summed
+from grouped import Layout, Problem, by_counts, layout_by, summed
 
 from gemmgen.backends import lower
 from gemmgen.catalog import fused
@@ -51,9 +51,7 @@ def unit(dense: KernelSpec) -> int:
 
 
 def layout(by: str, alignment: int, dense: KernelSpec, counts: tuple[int, ...] = COUNTS) -> Layout:
-    if by == "ids":
-        return by_ids(counts, unit(dense), tail=1)
-    return by_ends(counts, alignment, tail=3) if by == "ends" else by_counts(counts, max(counts) + 2)
+    return layout_by(by, counts, unit(dense), alignment)
 
 
 def problem(

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from grouped import Layout, Problem, by_counts, by_ends, by_ids, summed
+from grouped import Layout, Problem, by_counts, layout_by, summed
 
 from gemmgen.backends import lower
 from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt, fused
@@ -40,9 +40,7 @@ COUNTS = (0, 37, 1, 0, 130)
 
 
 def layout(by: str, alignment: int, dense: KernelSpec, counts: tuple[int, ...] = COUNTS) -> Layout:
-    if by == "ids":
-        return by_ids(counts, dense.tile.m, tail=1)
-    return by_ends(counts, alignment, tail=3) if by == "ends" else by_counts(counts, max(counts) + 2)
+    return layout_by(by, counts, dense.tile.m, alignment)
 
 
 def problem(

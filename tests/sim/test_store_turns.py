@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from grouped import Problem, by_counts, by_ends, by_ids
+from grouped import Problem, layout_by
 
 from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt, in_row_groups, mxfp8_output
 from gemmgen.commands.running import execute
@@ -63,10 +63,6 @@ def test_every_box_is_copied_once(name: str) -> None:
 def test_rows_of_groups_that_end_inside_a_box(by: str) -> None:
     counts = (0, 37, 1, 0, 70)
     dense = bf16_gemm("nt", THREE)
-    given = {
-        "ids": lambda: by_ids(counts, dense.tile.m, tail=1),
-        "ends": lambda: by_ends(counts, 1, tail=3),
-        "counts": lambda: by_counts(counts, max(counts) + 2),
-    }[by]()
+    given = layout_by(by, counts, dense.tile.m)
     for seed, schedule in enumerate(SCHEDULES):
         Problem(dense, in_row_groups(dense, by), given, 2 * dense.tile.n - 40, 128).run(schedule, seed=seed, sms=2)

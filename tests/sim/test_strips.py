@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from grouped import Problem, by_counts, by_ends, by_ids
+from grouped import Problem, layout_by
 
 from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt, in_row_groups
 from gemmgen.commands.running import execute
@@ -73,11 +73,7 @@ def test_groups_of_every_size(by: str) -> None:
     """Empty ones, one row, rows of the next group behind; NaN where no row is."""
     counts = (0, 37, 1, 0, 130)
     dense = fp8_gemm_nt(PAIR if by == "counts" else LOW if by == "ids" else TALL)
-    given = {
-        "ids": lambda: by_ids(counts, dense.tile.m, tail=1),
-        "ends": lambda: by_ends(counts, 1, tail=3),
-        "counts": lambda: by_counts(counts, max(counts) + 2),
-    }[by]()
+    given = layout_by(by, counts, dense.tile.m)
     for seed, schedule in enumerate(SCHEDULES):
         Problem(dense, in_row_groups(dense, by), given, 2 * dense.tile.n + 8, 5 * 128).run(schedule, seed=seed, sms=2)
 

@@ -245,7 +245,7 @@ struct Rows {
 };
 
 // What a reduction of nothing is, `count` times; warps share them out.
-DEVICE void store_nothing(float* to, u32 count, u32 warp, u32 warps) {
+DEVICE void store_zeros(float* to, u32 count, u32 warp, u32 warps) {
   for (u32 i = warp * 32 + ptx::lane_index(); i < count; i += warps * 32) to[i] = 0.0f;
 }
 

@@ -11,7 +11,7 @@ from functools import cache, cached_property
 
 import reference
 import torch
-from reduced import reduced
+from reduced import reduced, reducing
 
 from gemmgen import sim
 from gemmgen.catalog import (
@@ -25,7 +25,7 @@ from gemmgen.catalog import (
     tf32_hc_prenorm_gemm,
 )
 from gemmgen.catalog.dense_sm100 import Factor, PairShape, scaled_gemm_nt
-from gemmgen.ir import Arch, DType, KernelSpec, Operand, Plan, Reduce, SumOfSquares, is_counter
+from gemmgen.ir import Arch, DType, KernelSpec, Plan, Reduce, SumOfSquares, is_counter
 from gemmgen.ops.block import whole_block
 from gemmgen.ops.dispatch import encoder
 from gemmgen.ops.kernels import Kernel, kernel_of
@@ -170,8 +170,7 @@ def _reducing(spec: KernelSpec) -> KernelSpec:
     """Sums and largest magnitudes of rows, sums of columns, and the sum of everything."""
     steps = (Reduce(function="sum", along="n", to="sums"), Reduce(function="amax", along="n", to="amax"))
     steps += (Reduce(function="sum", along="mn", to="total"), Reduce(function="sum", along="m", to="columns"))
-    extra = (Operand(name=each.to, dtype=DType.F32, box=each.box("n"), on_device=not each.box("n")) for each in steps)
-    return spec.replace(operands=(*spec.operands, *extra), epilogue=(*steps, *spec.epilogue))
+    return reducing(spec, "reducing", steps)
 
 
 def _with_slots(spec: KernelSpec, ring: str, slots: int) -> KernelSpec:

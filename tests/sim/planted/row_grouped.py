@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import reference
 import torch
-from grouped import SENTINEL, Layout, Problem, by_counts, by_ends, by_ids
+from grouped import SENTINEL, Layout, Problem, layout_by
 
 from gemmgen.catalog.grouped import in_row_groups
 from gemmgen.commands.inputs import Operands
@@ -77,10 +77,5 @@ def of_row_groups(
     dense: KernelSpec, by: str, counts: Sequence[int], n: int, k: int, alignment: int = 1, sms: int = 1
 ) -> RowsSubject:
     """A subject with groups of so many rows."""
-    layouts: dict[str, Callable[[], Layout]] = {
-        "ids": lambda: by_ids(counts, dense.tile.m * dense.cluster.m, tail=1),
-        "ends": lambda: by_ends(counts, alignment, tail=3),
-        "counts": lambda: by_counts(counts, max(counts) + 3),
-    }
-    layout = layouts[by]()
+    layout = layout_by(by, counts, dense.tile.m * dense.cluster.m, alignment, spare=3)
     return RowsSubject(in_row_groups(dense, by, alignment), layout.rows, n, k, sms, dense, layout)
