@@ -42,7 +42,7 @@ from gemmgen.backends.sm90_push import (
 from gemmgen.backends.sm90_scales import promoted, scale_part, strip_part
 from gemmgen.backends.sm90_shares import meeting_bytes, shares_of_k
 from gemmgen.backends.sm90_swapped import check_swapped, check_swapped_store, is_swapped, product_axes, rows_in_slot
-from gemmgen.backends.sm90_tiles import check_tiles, cut_product, parts, sums_start
+from gemmgen.backends.sm90_tiles import check_tiles, cut_product, parts, stores_apart, sums_start
 from gemmgen.ir import (
     Cast,
     ClusterSplitK,
@@ -87,6 +87,7 @@ def lower(spec: KernelSpec) -> Plan:
     roles = place_roles(spec)
     mma = _matrix_instruction(spec, roles)
     store = _output_path(spec)
+    store = store.replace(apart=True) if stores_apart(spec, mma, store) else store
     push, ring = push_plan(spec), _mainloop_ring(spec, roles, mma)
     strips = _strips(spec, roles, mma, ring)
     check_one_block(spec, mma)

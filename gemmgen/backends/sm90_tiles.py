@@ -10,6 +10,7 @@ from gemmgen.ir import (
     Bias,
     ClusterSplitK,
     CutRemainder,
+    Gate,
     KernelSpec,
     MmaPlan,
     Persistent,
@@ -129,3 +130,16 @@ def sums_start(spec: KernelSpec) -> bool:
     assert isinstance(body, Wgmma)
     promoted = body.promote is not None and isinstance(spec.schedule, Persistent) and not body.swap_ab
     return promoted and isinstance(spec.epilogue[0], Bias) and not halves
+
+
+def stores_apart(spec: KernelSpec, mma: MmaPlan, store: StorePlan) -> bool:
+    """Whether the two products of a warpgroup are staged one by one, beside products that follow.
+
+    Each is a turn of staging buffers. What blocks of both products' columns, gates and reductions need is there when
+    both have ended, and steps that read would hold registers that products have.
+    """
+    if not (mma.overlap_epilogue and mma.units == 2 and store.through):
+        return False
+    steps = spec.epilogue[int(sums_start(spec)) :]
+    plain = not (store.scales or any(isinstance(step, Gate | Reduce) or step.reads for step in steps))
+    return plain and store.turn * store.row_bytes == mma.width * store.dtype.bytes

@@ -15,9 +15,9 @@ def tiles_view(plan: Plan, ring: RingPlan) -> dict[str, Any]:
     assert isinstance(mma, MmaPlan)
     walks = mma.overlap_epilogue or mma.sfb_by_lanes
     whole, tx_bytes = ("whole()" if plan.cut_mma else "valid()"), f"{ring.name}::TX_BYTES"
-    loops = [_loop(mma, whole, walks)]
+    loops = [_loop(mma, whole, walks, plan.store.apart)]
     if plan.cut_mma:
-        loops.append(_loop(plan.cut_mma, "valid()", mma.sfb_by_lanes))
+        loops.append(_loop(plan.cut_mma, "valid()", mma.sfb_by_lanes, plan.store.apart))
         tx_bytes = f"tile.cut() ? {ring.name}::CUT_TX_BYTES : {tx_bytes}"
     return {
         "tile_loops": loops,
@@ -39,9 +39,22 @@ def _scales_ahead(plan: Plan, mma: MmaPlan) -> dict[str, str]:
     }
 
 
-def _loop(mma: MmaPlan, here: str, walks: bool) -> dict[str, Any]:
-    """``here`` asks the schedule whether a tile is one of this loop's; one that ``walks`` knows the next one, too."""
+def _loop(mma: MmaPlan, here: str, walks: bool, apart: bool) -> dict[str, Any]:
+    """``here`` asks the schedule whether a tile is one of this loop's; one that ``walks`` knows the next one, too.
+
+    Two products may be staged ``apart``: the first beside the last K block of the other, that beside the next tile.
+    """
     walk = "next = tile" if walks else ""
     step = "tile = next" if walks else "tile.advance()"
     head = f"for ({'Schedule ' if walk else ''}{walk}; tile.{here}; {step}) {{"
-    return {"mma": mma, "unit_regs": mma.width // 2, "here": here, "head": head, "walks": walks}
+    below = "acc[1][0], row + 64, tile.n()"
+    second = below if mma.row_blocks == 2 else f"acc[0][1], row, tile.n() + {mma.width}"
+    return {
+        "mma": mma,
+        "unit_regs": mma.width // 2,
+        "here": here,
+        "head": head,
+        "walks": walks,
+        "apart": apart and mma.overlap_epilogue,
+        "second": second,
+    }

@@ -181,4 +181,5 @@ def _store(plan: Plan) -> str:
     if store.through is None:
         return f"direct {store.dtype}{moved}"
     turn = f", {store.turn} at a time" if store.turn > 1 else ""
+    turn += ", products apart" if store.apart else ""
     return f"{store.dtype} by TMA, {store.slots} buffers of {store.rows} x {store.row_bytes} B a warp{turn}{moved}"

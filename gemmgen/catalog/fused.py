@@ -38,12 +38,13 @@ _SM100 = (dense_sm100.PairShape(128), dense_sm100.PairShape(256, ctas=2))
 def behind(shape: dense.Shape, epilogue: Epilogue | None = None) -> dense.Shape:
     """An sm90 tile with another epilogue behind it: its loop is short enough that both compile in about a second.
 
-    Products of the next tile stay beside an epilogue that only rounds what they sum, relu or not, from a bias or not;
-    longer ones have no registers for them. Beside quantising they were up to 4 % faster one above the other, and up to
-    40 % slower side by side. Not all can be cut. Scales of a gate's columns are held by a ring, and where its halves of
-    n lie apart, by that of the factors.
+    Products of the next tile stay beside an epilogue that only rounds what they sum, relu or not, from a bias or not,
+    and to two bytes if they are side by side; longer ones have no registers for them. Beside quantising they were up to
+    4 % faster one above the other, and up to 40 % slower side by side. Not all can be cut. Scales of a gate's columns
+    are held by a ring, and where its halves of n lie apart, by that of the factors.
     """
-    beside = epilogue is not None and (_only_rounds(epilogue) or (shape.m > shape.n and _quantises(epilogue)))
+    tall = shape.m > shape.n
+    beside = epilogue is not None and (_only_rounds(epilogue, tall) or (tall and _quantises(epilogue)))
     overlap = shape.overlap and beside
     lanes = shape.lanes and not (epilogue is not None and epilogue.gated)
     apart = epilogue is not None and any(isinstance(step, Gate) and step.layout == "halves" for step in epilogue.steps)
@@ -51,8 +52,10 @@ def behind(shape: dense.Shape, epilogue: Epilogue | None = None) -> dense.Shape:
     return replace(shape, unroll=min(shape.unroll, 4), overlap=overlap, cut=1, lanes=lanes, strips=strips)
 
 
-def _only_rounds(epilogue: Epilogue) -> bool:
+def _only_rounds(epilogue: Epilogue, tall: bool) -> bool:
     steps = list(epilogue.steps)
+    if not tall and not any(isinstance(step, Cast) and step.to.bits <= 16 for step in steps):
+        return False
     if isinstance(steps[0], Bias):
         steps = steps[1:]
     if isinstance(steps[0], Activation) and steps[0].function == "relu":

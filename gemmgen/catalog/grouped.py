@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gemmgen.catalog.dense import Shape
 from gemmgen.ir import DType, KernelSpec, KGroups, Operand, RowGroups
 
@@ -24,7 +26,9 @@ FP8_SHAPES = (
 """Strips of 16 K blocks leave room for four slots of factors where scales of A may start at any row."""
 FP8_PAIR = Shape(128, 256, width=128, unroll=1, cluster=(2, 1), rounds=True, strips=32)
 """Two CTAs that share what they read of B, of a group that has rows for both."""
-FP8_TALL = Shape(256, 128, unroll=1, overlap=True, rounds=True, strips=32)
+FP8_APART = replace(FP8_SHAPES[0], overlap=True)
+"""Where groups lie one behind the other by their ends; by row ids and counts it gained nothing."""
+FP8_TALL = Shape(256, 128, unroll=1, staging=4, overlap=True, rounds=True, strips=32)
 BF16_SHAPES = (Shape(128, 256, unroll=1),)
 BF16_TALL = Shape(256, 128, unroll=1)
 ALIGNED_ROWS = 128
@@ -38,7 +42,7 @@ def grouped_shapes(factors: DType, by: str) -> tuple[Shape, ...]:
     if by == "counts" and one_byte:
         large = (FP8_PAIR, *large)
     if by == "ends":
-        large = (*large, FP8_TALL if one_byte else BF16_TALL)
+        large = (FP8_APART, *large[1:], FP8_TALL) if one_byte else (*large, BF16_TALL)
     return (*SWAPPED_SHAPES, LOW, SQUARE, *large)
 
 

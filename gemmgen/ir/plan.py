@@ -266,6 +266,8 @@ class StorePlan(Node):
     joined: bool = False
     """Whether products side by side are stored together, because a block has columns of both."""
     heads: HeadSplit | None = None
+    apart: bool = False
+    """Whether two products are staged one by one, beside those that follow."""
     accumulate: bool = False
     """Whether memory adds what is written to what it holds."""
 

@@ -77,7 +77,8 @@ class Wgmma(Node):
     block is read while the one before is multiplied. ``promote`` sums K blocks in fp32 after scaling; without it the
     tensor core accumulates. Scales in ``reads`` come by no ring: warps read them from memory ahead of the products, a K
     block a lane. ``overlap_epilogue`` begins the next tile before the epilogue of the present one: its first products
-    go to the registers in which products wait for their scales, so it needs ``promote``.
+    go to the registers in which products wait for their scales, so it needs ``promote``. Of two products whose epilogue
+    reads nothing, each a turn of staging buffers, the first is staged beside the last K block of the other.
 
     ``whole_rounds`` copies the body once for every slot of the ring, where addresses of the slot are constants: what is
     left between the products of a block and the next is sums alone. It needs ``promote``, and no ``unroll``.

@@ -1,6 +1,11 @@
-"""Buffers that share a fence and a group of copies on sm90: turns that columns end in, whole and cut, and rows."""
+"""Buffers that share a fence and a group of copies on sm90: turns that columns end in, whole and cut, and rows.
+
+And products that are staged one by one beside those that follow, whatever k is and wherever the matrix ends.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +14,7 @@ from grouped import Problem, layout_by
 from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt, in_row_groups, mxfp8_output
 from gemmgen.commands.running import execute
 from gemmgen.commands.targets import Sizes
-from gemmgen.ir import Bias, DType, KernelSpec, Operand
+from gemmgen.ir import Activation, Bias, DType, Keep, KernelSpec, Operand
 from gemmgen.ops.kernels import kernel_of
 from gemmgen.runtime.simulation import SCHEDULES
 
@@ -66,3 +71,66 @@ def test_rows_of_groups_that_end_inside_a_box(by: str) -> None:
     given = layout_by(by, counts, dense.tile.m)
     for seed, schedule in enumerate(SCHEDULES):
         Problem(dense, in_row_groups(dense, by), given, 2 * dense.tile.n - 40, 128).run(schedule, seed=seed, sms=2)
+
+
+BESIDE = Shape(64, 256, groups=1, width=128, slots=2, unroll=1, overlap=True)
+BELOW = Shape(128, 128, groups=1, slots=3, staging=4, unroll=1, overlap=True, rounds=True, strips=2)
+
+
+def relu_of_a_bias(spec: KernelSpec) -> KernelSpec:
+    """Sums start from the bias; what comes behind it reads nothing."""
+    biased = from_a_bias(spec)
+    return biased.replace(epilogue=(biased.epilogue[0], Activation(function="relu"), *biased.epilogue[1:]))
+
+
+def kept(spec: KernelSpec) -> KernelSpec:
+    """The sums before they are rounded, beside the output."""
+    sums = Operand(name="sums", dtype=DType.F32, box=("m", "n"))
+    return spec.replace(name="kept", operands=(*spec.operands, sums), epilogue=(Keep(to="sums"), *spec.epilogue))
+
+
+APART: dict[str, KernelSpec] = {
+    "beside each other": fp8_gemm_nt(BESIDE),
+    "below each other, in whole rounds": fp8_gemm_nt(BELOW),
+    "a turn of one buffer": fp8_gemm_nt(Shape(128, 64, groups=1, slots=2, unroll=1, overlap=True)),
+    "cut tiles": fp8_gemm_nt(Shape(64, 192, groups=1, width=96, slots=2, staging=3, unroll=1, cut=3, overlap=True)),
+    "from a bias": relu_of_a_bias(fp8_gemm_nt(BELOW)),
+    "kept": kept(fp8_gemm_nt(BELOW)),
+}
+
+
+@pytest.mark.parametrize("k", [0, 80, 384, 1328])
+@pytest.mark.parametrize("name", APART)
+def test_products_are_staged_apart(name: str, k: int) -> None:
+    """No K block, one, two and more; the second product of a tile, or both, may lie behind the matrix's edges."""
+    spec = APART[name]
+    plan = kernel_of(spec).plan
+    assert plan.store.apart and ".stage(acc" in kernel_of(spec).text.source
+    for index, schedule in enumerate(SCHEDULES):
+        sizes = [Sizes(m=140, n=200, k=k), Sizes(m=300, n=520, k=k), Sizes(m=72, n=136, k=k)][index % 3]
+        outcome = execute(spec, sizes, torch.device("cpu"), schedule, seed=k + index)
+        assert not outcome.wrong and outcome.warnings == (), outcome.errors
+
+
+@pytest.mark.parametrize("by", ["ids", "ends", "counts"])
+@pytest.mark.parametrize("name", ["beside each other", "below each other, in whole rounds", "from a bias"])
+def test_products_of_groups_are_staged_apart(name: str, by: str) -> None:
+    counts = (0, 37, 1, 0, 130)
+    dense = APART[name]
+    given = layout_by(by, counts, dense.tile.m)
+    for seed, schedule in enumerate(SCHEDULES):
+        Problem(dense, in_row_groups(dense, by), given, 2 * dense.tile.n + 8, 384).run(schedule, seed=seed, sms=2)
+
+
+def test_what_keeps_products_together() -> None:
+    """Half a product a turn, sums of four bytes, products that do not run on, blocks of many columns, reads."""
+    read = from_a_bias(fp8_gemm_nt(BESIDE))
+    read = read.replace(epilogue=(Activation(function="relu"), *read.epilogue))
+    for spec in (
+        fp8_gemm_nt(replace(BESIDE, staging=1)),
+        fp8_gemm_nt(BESIDE, DType.F32),
+        fp8_gemm_nt(replace(BESIDE, overlap=False)),
+        mxfp8_output(False).of(fp8_gemm_nt(BELOW)),
+        read,
+    ):
+        assert not kernel_of(spec).plan.store.apart and ".stage(acc" not in kernel_of(spec).text.source

@@ -20,17 +20,24 @@ struct Cursor {
   }
 };
 
-// Calls `block`, which advances the cursor and is told whether another follows, for K blocks [first, last): whole rounds
-// are copied out, a slot known to the compiler in each copy, and what is before and behind them shares one copy.
-template <u32 SLOTS, class Block>
+// What is known of a block in a copy of a loop's body.
+template <bool VALUE>
+struct Known {
+  static constexpr bool value = VALUE;
+};
+
+// Calls `block`, which advances the cursor and is told whether another follows, for K blocks [first, last): whole rounds,
+// which begin at slot FROM, are copied out, a slot known to the compiler in each copy, and what is before and behind them
+// shares one copy.
+template <u32 FROM = 0, u32 SLOTS, class Block>
 DEVICE void rounds(Cursor<SLOTS>& at, u32 first, u32 last, const Block& block) {
   for (u32 kb = first; kb < last;) {
-    if (at.slot == 0 && kb + SLOTS <= last) {
+    if (at.slot == FROM && kb + SLOTS <= last) {
       do {
 #pragma unroll
-        for (u32 slot = 0; slot < SLOTS; ++slot) {
-          at.slot = slot;
-          block(kb + slot, slot + 1 < SLOTS || kb + SLOTS < last);
+        for (u32 i = 0; i < SLOTS; ++i) {
+          at.slot = (FROM + i) % SLOTS;
+          block(kb + i, i + 1 < SLOTS || kb + SLOTS < last);
         }
         kb += SLOTS;
       } while (kb + SLOTS <= last);

@@ -7,36 +7,33 @@
 
 namespace gemmgen {
 
-template <bool VALUE>
-struct Known {
-  static constexpr bool value = VALUE;
-};
-
-// A vector along n, for COLS blocks side by side from column n. A thread's rows have the same columns.
+// A vector along n, for COLS blocks side by side from column n. A warp's lanes read it once, pairs of columns in turn, and
+// hand it round: were every thread to read its own columns, eight times as many reads would delay the first products.
 template <u32 COLS, u32 REGS>
 class StartFromColumns {
-  float2 x_[COLS][REGS / 4];
-
-  template <class T, class N>
-  DEVICE void read(const T* from, N n, u32 end) {
-#pragma unroll
-    for (u32 j = 0; j < COLS; ++j)
-#pragma unroll
-      for (u32 r = 0; r < REGS / 4; ++r) x_[j][r] = load_columns(from, n + (2 * REGS * j + 8 * r) + fragment_col(), end);
-  }
+  static constexpr u32 PAIRS = REGS * COLS, HELD = (PAIRS + 31) / 32;
+  float2 x_[HELD];
 
  public:
   template <class T>
   DEVICE StartFromColumns(const T* from, u32 n, u32 end) {
-    if (n + 2 * REGS * COLS <= end && is_paired(from))
-      read(from, Inside{n}, end);
-    else
-      read(from, n, end);
+    const bool paired = n + 2 * PAIRS <= end && is_paired(from);
+#pragma unroll
+    for (u32 i = 0; i < HELD; ++i) {
+      const u32 pair = 32 * i + ptx::lane_index();
+      if (PAIRS % 32 > 0 && pair >= PAIRS) continue;
+      x_[i] = paired ? load_columns(from, Inside{n + 2 * pair}, end) : load_columns(from, n + 2 * pair, end);
+    }
   }
 
+  // Lanes take what they need when it is needed, and not before the product ends, whose registers are many.
   DEVICE void put(float (&acc)[REGS], u32, u32 j) const {
 #pragma unroll
-    for (u32 r = 0; r < REGS; ++r) acc[r] = r % 2 ? x_[j][r / 4].y : x_[j][r / 4].x;
+    for (u32 r = 0; r < REGS; r += 4) {
+      const u32 pair = REGS * j + r, lane = pair % 32 + ptx::lane_index() % 4;
+      acc[r] = acc[r + 2] = ptx::from_lane_now(x_[pair / 32].x, lane);
+      acc[r + 1] = acc[r + 3] = ptx::from_lane_now(x_[pair / 32].y, lane);
+    }
   }
 };
 

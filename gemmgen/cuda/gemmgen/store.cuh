@@ -46,11 +46,15 @@ class StagedStore {
 
  private:
   static constexpr u32 BUFFER = 16 * ROW_BYTES;
+  static constexpr u32 NOWHERE = ~0u;  // behind the last column
   using Pair = typename PairOf<T>::type;
   const ptx::TensorMap& map_;
   u32 buffers_;
   u32 slot_ = 0;
   Rows rows_;
+  struct {
+    u32 from, m, n, rows;
+  } staged_{0, 0, NOWHERE, 0};  // what `copy` is for
 
   // Waits until the next turn's buffers are free and gives the address of the first.
   DEVICE u32 begin() const {
@@ -64,6 +68,11 @@ class StagedStore {
   DEVICE void end(u32 to, u32 m, u32 n, u32 rows, u32 cols, u32 left) {
     ptx::fence_proxy_async();
     ptx::sync_warp();
+    send(to, m, n, rows, cols, left);
+    slot_ = slot_ + TURN == SLOTS ? 0 : slot_ + TURN;
+  }
+
+  DEVICE void send(u32 to, u32 m, u32 n, u32 rows, u32 cols, u32 left) {
     if constexpr (TURN == 1) {
       rows_.template store<ROW_BYTES>(map_, Columns::column(n), m, rows, cols, to);
     } else if (const bool leads = ptx::lane_index() == 0; leads || Rows::BY_LANES) {
@@ -74,7 +83,6 @@ class StagedStore {
                                                      to + i * BUFFER, leads);
       if (leads) ptx::bulk_commit();
     }
-    slot_ = slot_ + TURN == SLOTS ? 0 : slot_ + TURN;
   }
 
   // What the epilogue makes of the thread's pairs in columns from n. `pair` counts those before them.
@@ -119,19 +127,25 @@ class StagedStore {
     }
   }
 
-  // Columns from n, ALL of them or up to `cols`, a buffer at a time; `fill` is told the first one's place among them.
+  // A turn's buffers at `to`, of ALL columns those from `col`; `fill` is told the first one's place among them.
+  template <u32 ALL, class Fill>
+  DEVICE static void fill_turn(u32 to, u32 col, const Fill& fill) {
+#pragma unroll
+    for (u32 i = 0; i < TURN && col + i * COLS < ALL; ++i) {
+      Pair x[COLS / 8][2];
+      fill(x, col + i * COLS);
+      write(to + i * BUFFER, x);
+    }
+  }
+
+  // Columns from n, ALL of them or up to `cols`, turn by turn.
   template <u32 ALL, class Fill>
   DEVICE void turns(u32 m, u32 n, u32 rows, u32 cols, const Fill& fill) {
 #pragma unroll
     for (u32 col = 0; col < ALL; col += TURN * COLS) {
       if (m >= rows || n + col >= cols) return;
       const u32 to = begin();
-#pragma unroll
-      for (u32 i = 0; i < TURN && col + i * COLS < ALL; ++i) {
-        Pair x[COLS / 8][2];
-        fill(x, col + i * COLS);
-        write(to + i * BUFFER, x);
-      }
+      fill_turn<ALL>(to, col, fill);
       end(to, m, n + col, rows, cols, ALL - col);
     }
   }
@@ -171,6 +185,28 @@ class StagedStore {
         end(to, m, n + col, rows, cols, ALL - col);
       }
     }
+  }
+
+  // Likewise, for a block of one turn that stays in its buffers until `copy`: a fence takes long, and longer while products
+  // are in flight. Nothing is asked of edges before.
+  template <u32 REGS, class F>
+  DEVICE void stage(const float (&acc)[REGS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
+    static_assert(2 * REGS == TURN * COLS && !READS_PAIRS<F>);
+    staged_ = {begin(), m, n, rows};
+    fill_turn<2 * REGS>(staged_.from, 0, [&](Pair(&x)[COLS / 8][2], u32 col) {
+      finish_pairs(x, acc + col / 2, m, n + col, col / 8, epilogue);
+    });
+    slot_ = slot_ + TURN == SLOTS ? 0 : slot_ + TURN;
+  }
+  DEVICE void copy(u32 cols) {
+    const auto [from, m, n, rows] = staged_;
+    ptx::fence_proxy_async();
+    ptx::sync_warp();
+    if (m < rows && n < cols)
+      send(from, m, n, rows, cols, TURN * COLS);
+    else if (ptx::lane_index() == 0)
+      ptx::bulk_commit();  // an empty group: buffers are counted by groups
+    staged_.n = NOWHERE;
   }
 
   // Shared memory may not go away while copies still read it.

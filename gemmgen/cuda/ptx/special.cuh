@@ -36,6 +36,13 @@ DEVICE float from_quad(float x, u32 place) { return __shfl_sync(0xffffffff, x, p
 // shfl.sync.idx: what one lane has.
 DEVICE float from_lane(float x, u32 lane) { return __shfl_sync(0xffffffff, x, lane); }
 
+// shfl.sync.idx, PTX 6.0, sm_30: the same, but not before what the text has before it.
+DEVICE float from_lane_now(float x, u32 lane) {
+  float y;
+  asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=f"(y) : "f"(x), "r"(lane) : "memory");
+  return y;
+}
+
 // shfl.sync.idx: what lane 0 has.
 DEVICE u32 first_lanes(u32 x) { return __shfl_sync(0xffffffff, x, 0); }
 

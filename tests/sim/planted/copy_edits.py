@@ -11,6 +11,7 @@ from .ptx_text import Statement, definition, delete, find, register_of, replace,
 
 LOAD = "cp.async.bulk.tensor.2d.shared::cluster"
 STORE = "cp.async.bulk.tensor.2d.global"
+COMMIT = "cp.async.bulk.commit_group"
 
 
 def _exchanged(text: str, copy: Statement, operand: int) -> str:
@@ -122,7 +123,7 @@ def exit_while_stores_read_shared_memory(text: str, plan: Plan) -> str:
 
 @planted("bf16_nt", says=r"")
 def store_never_committed(text: str, plan: Plan) -> str:
-    return delete(text, find(text, "cp.async.bulk.commit_group"))
+    return delete(text, find(text, COMMIT))
 
 
 @planted("bf16_nt")
@@ -187,7 +188,7 @@ def turn_begun_before_its_buffers_are_free(text: str, plan: Plan) -> str:
 @planted("bf16_turns", says=r"cd\.d\[\d\]")
 def last_box_of_a_turn_behind_its_group(text: str, plan: Plan) -> str:
     """Nobody waits for a copy that is asked for when its group has ended."""
-    store, commit = find(text, STORE)[-1], find(text, "cp.async.bulk.commit_group")[-1]
+    store, commit = find(text, STORE)[-1], find(text, COMMIT)[-1]
     before = f"{commit.opcode}; {text[store.start : store.end]}"
     return replace_all(text, [store, commit], lambda each: before if each is store else "")
 
@@ -201,3 +202,31 @@ def second_box_of_a_turn_from_the_first_buffer(text: str, plan: Plan) -> str:
 @planted("bf16_turns", says=r"cd\.d\[\d\].*fence\.proxy\.async")
 def proxy_fence_before_a_turn_deleted(text: str, plan: Plan) -> str:
     return delete(text, find(text, "fence.proxy.async"))
+
+
+@planted("fp8_apart", says=r"cd\.d\[\d\].*fence\.proxy\.async")
+def proxy_fence_before_staged_products_deleted(text: str, plan: Plan) -> str:
+    return delete(text, find(text, "fence.proxy.async"))
+
+
+@planted("fp8_apart", says=r"cd\.d\[\d\]")
+def products_outside_end_no_group(text: str, plan: Plan) -> str:
+    """A product that is not copied ends no group, so that the next one to fill its buffer waits for too few."""
+    return delete(text, [each for each in find(text, COMMIT) if not _has_copies(text, each)])
+
+
+def _has_copies(text: str, commit: Statement) -> bool:
+    """Whether a copy is asked for between the last label or branch and the end of the group."""
+    before = text[: commit.start]
+    block = max(before.rfind("\n$"), before.rfind("bra"))
+    return STORE in before[block:]
+
+
+@planted("fp8_apart")
+def last_product_never_copied(text: str, plan: Plan) -> str:
+    return delete(text, find(text, STORE)[-1:])
+
+
+@planted("fp8_apart", says=r"cd\.d\[\d\]")
+def product_staged_before_its_buffer_is_free(text: str, plan: Plan) -> str:
+    return delete(text, find(text, "cp.async.bulk.wait_group.read"))
