@@ -20,7 +20,6 @@ from gemmgen.ir import (
     Operand,
     Param,
     Quantise,
-    Reduce,
     RowGroups,
     SplitK,
     StepPlan,
@@ -80,9 +79,6 @@ def check_groups(spec: KernelSpec) -> None:
     if spec.groups is None:
         return
     where = f"spec {spec.name!r} has groups"
-    reduced = [step for step in spec.epilogue if isinstance(step, Reduce)]
-    if reduced and isinstance(spec.groups, KGroups):
-        raise ValueError(f"{where} of k and reduces to {reduced[0].to!r}; only products of groups of rows reduce")
     if spec.prologue or any(operand.heads for operand in spec.operands):
         raise ValueError(f"{where}, a prologue or an output with heads; only products without either are grouped")
 

@@ -9,7 +9,19 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gemmgen.backends.groups import address, row_end
-from gemmgen.ir import Gate, Groups, KernelSpec, MmaPlan, MmaSyncPlan, Plan, Reduce, UmmaPlan, Workspace
+from gemmgen.ir import (
+    Gate,
+    Groups,
+    KernelSpec,
+    KGroups,
+    MmaPlan,
+    MmaSyncPlan,
+    Plan,
+    Reduce,
+    RowGroups,
+    UmmaPlan,
+    Workspace,
+)
 
 FUNCTIONS = {"sum": "Sum", "sum_of_squares": "SumOfSquares", "amax": "Amax"}
 """Kinds of gemmgen/cuda/gemmgen/reductions.cuh."""
@@ -101,6 +113,7 @@ def reductions_view(plan: Plan) -> dict[str, Any]:
         "end": row_end(plan),
         "grouped": grouped,
         "groups": f"p.m, p.g, p.{plan.groups.layout}" if plan.groups else "",
+        "empty_groups": across_rows and isinstance(plan.groups, RowGroups),
         "share": f"tile.share<{warps.rows}>({across[0]})" if grouped and across_rows else "",
         "warp_rows": warps.warp_rows,
         "block_rows": warps.block_rows,
@@ -146,7 +159,8 @@ def _places(axis: str, warps: int, groups: Groups | None = None) -> str:
     share = f"CLUSTER_{axis} * {warps}" if warps > 1 else f"CLUSTER_{axis}"
     units = f"gemmgen::ceil_div(p.{axis.lower()}, TILE_{axis} * CLUSTER_{axis})"
     if groups is not None:
-        units = {"ids": units, "ends": f"({units} + p.g)", "counts": f"{units} * p.g"}[groups.by]
+        by = "counts" if isinstance(groups, KGroups) else groups.by
+        units = {"ids": units, "ends": f"({units} + p.g)", "counts": f"{units} * p.g"}[by]
     return f"{units} * {share}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gemmgen.catalog.dense import Shape
-from gemmgen.ir import DType, KernelSpec, KGroups, Operand, RowGroups
+from gemmgen.ir import DType, KernelSpec, KGroups, Operand, Reduce, RowGroups
 
 LAYOUT = "layout"
 """The operand that says where groups lie."""
@@ -72,10 +72,12 @@ def in_row_groups(spec: KernelSpec, by: str, alignment: int = 1, zero_padding: b
 def in_k_groups(spec: KernelSpec, by: str, alignment: int = 1, apart: bool = False) -> KernelSpec:
     """The same product of every group's range of k: ``layout`` says where it lies, see ``KGroups``.
 
-    Matrices that do not cover k, the output and what it adds to, are one for each group; with ``apart`` factors, too.
+    Matrices that do not cover k, the output and what it adds to, are one for each group, as is what outputs are reduced
+    to; with ``apart`` factors, too. Vectors and numbers that an epilogue reads are the same for all.
     """
     groups = KGroups(by=by, layout=LAYOUT, alignment=alignment, apart=apart)  # type: ignore[arg-type]
-    operands = [_of_k_group(each) for each in spec.operands]
+    reduced = {step.to for step in spec.epilogue if isinstance(step, Reduce)}
+    operands = [_grouped(each) if each.name in reduced else _of_k_group(each) for each in spec.operands]
     marks = (f"_by_{by}", f"_a{alignment}" if alignment > 1 else "", "_apart" if apart else "")
     return spec.replace(
         name=spec.name.replace(f"{spec.arch}_", f"{spec.arch}_k_grouped_", 1) + "".join(marks),

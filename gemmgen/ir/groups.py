@@ -13,6 +13,7 @@ from gemmgen.ir.dtype import DType
 from gemmgen.ir.node import Name, Node
 from gemmgen.ir.roles import Tcgen05
 from gemmgen.ir.schedule import Persistent
+from gemmgen.ir.steps import Reduce
 
 if TYPE_CHECKING:
     from gemmgen.ir.spec import KernelSpec
@@ -119,7 +120,13 @@ def _k_fits(spec: KernelSpec, groups: KGroups, where: str) -> None:
             f"{where} of k that are apart, by {groups.by} with an alignment of {groups.alignment}; rows are whole 16 "
             "bytes for the copy engine, so use counts and a multiple of 16"
         )
+    reduced = {step.to for step in spec.epilogue if isinstance(step, Reduce)}
     for operand in spec.operands:
+        if operand.name in reduced and "g" not in operand.axes:
+            raise ValueError(
+                f"{where} of k: {operand.name!r} has box {operand.box}; each group's product is reduced by itself, so "
+                "put 'g' first"
+            )
         if operand.name == groups.layout or len(operand.axes) < 2:
             continue
         if ("k" in operand.axes) == ("g" in operand.axes):

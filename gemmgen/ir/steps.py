@@ -180,7 +180,7 @@ class Reduce(_Link):
     so repeats agree bit for bit: within a thread, across the lanes of its warp, across warps from the first tile to
     the last; for ``"mn"`` then across rows, lane by lane and group by group. A reduction of nothing is 0. In products
     of groups of rows each group has results of its own, ``[g, n]`` or ``[g]`` where rows go; rows of no group keep what
-    they had, as those of outputs do. Products of groups of k do not reduce.
+    they had, as those of outputs do. In products of groups of k each has results of its own of every kind.
     """
 
     kind: Literal["reduce"] = "reduce"

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 from grouped import Layout, Problem, by_counts, by_ends, by_ids, reduced_every_way
+from planted.k_grouped import of_k_groups
+from reduced import reduced
 
 import gemmgen
 from gemmgen import sim
@@ -14,6 +16,7 @@ from gemmgen.backends import lower
 from gemmgen.catalog import (
     Shape,
     WarpShape,
+    accumulating,
     bf16_gemm,
     dense_sm100,
     dense_sm120,
@@ -22,7 +25,7 @@ from gemmgen.catalog import (
     in_row_groups,
 )
 from gemmgen.catalog.dense_sm100 import Factor, PairShape
-from gemmgen.ir import AnyPlan, DType, Gate, KernelSpec
+from gemmgen.ir import AnyPlan, DType, Gate, KernelSpec, KGroups, Reduce, Residual
 from gemmgen.ops import kernels
 from gemmgen.ops.kernels import kernel_of
 from gemmgen.runtime.simulation import SCHEDULES
@@ -162,6 +165,81 @@ def call(a: torch.Tensor, b: torch.Tensor, ids: torch.Tensor, dense: KernelSpec)
     return found
 
 
-def test_products_of_groups_of_k_do_not_reduce() -> None:
-    with pytest.raises(ValueError, match=r"groups of k and reduces to 'squares'"):
-        lower(in_k_groups(reduced_every_way(bf16_gemm("tn", Shape(64, 64, groups=1))), "counts"))
+def of_k(spec: KernelSpec, by: str = "counts", alignment: int = 1, apart: bool = False, first: int = 0) -> KernelSpec:
+    """What groups of k make of it, reduced behind the chain's first steps."""
+    return in_k_groups(reduced_every_way(spec, first), by, alignment, apart)
+
+
+K_SPECS: dict[str, Callable[[], KernelSpec]] = {
+    "sm90": lambda: of_k(bf16_gemm("tn", Shape(64, 32, groups=1, slots=2, unroll=1), DType.F32)),
+    "sm90 what c adds": lambda: of_k(bf16_gemm("tn", Shape(64, 32, groups=1, slots=2), DType.F32, True), first=1),
+    "sm90 pair": lambda: of_k(bf16_gemm("tn", Shape(128, 64, slots=2, unroll=1, cluster=(2, 1))), "ends", 16),
+    "sm90 apart, beside products": lambda: of_k(
+        fp8_gemm_nt(Shape(128, 64, slots=2, unroll=1, overlap=True), DType.F32, sfb_columns=1), "counts", 128, True
+    ),
+    "sm90 added": lambda: of_k(accumulating(bf16_gemm("tn", Shape(64, 32, groups=1, slots=2), DType.F32))),
+    "sm100": lambda: of_k(dense_sm100.bf16_gemm("tn", PairShape(64, slots=2), DType.F32)),
+    "sm100 pair": lambda: of_k(
+        dense_sm100.scaled_gemm_nt(COARSE, COARSE, PairShape(256, 2, slots=2), DType.F32, a_major="m", b_major="n"),
+        "ends", 32,
+    ),
+    "sm120": lambda: of_k(dense_sm120.bf16_gemm("tn", WarpShape(64, 64, warps=(2, 2), slots=2), DType.F32)),
+}  # fmt: skip
+
+
+def run_groups_of_k(spec: KernelSpec, counts: tuple[int, ...], schedule: str) -> None:
+    """Outputs, and what each is reduced to, beside float64."""
+    unit = 128 if isinstance(spec.groups, KGroups) and spec.groups.apart else 32
+    subject = of_k_groups(spec, tuple(count * unit for count in counts), m=136, n=72)
+    names = [each.name for each in spec.outputs]
+    with gemmgen.simulate(str(spec.arch), schedule=schedule, seed=len(counts), sms=3):
+        given = {"d": torch.zeros(len(counts), 136, 72)} if spec.accumulates else {}
+        found = dict(zip(names, gemmgen.op(spec)(**subject.inputs, **given), strict=True))  # type: ignore[call-overload]
+    assert torch.equal(found["d"], subject.expected)
+    for group, span in enumerate(subject.spans):
+        sums = subject.sums(*span)
+        if isinstance(spec.epilogue[0], Residual):
+            sums += subject.inputs["c"][group]
+        for step in spec.epilogue:
+            if isinstance(step, Reduce):
+                exact, allowed = reduced(step, sums, torch.zeros_like(sums))
+                assert bool(((found[step.to][group] - exact).abs() <= allowed).all()), (step.to, group)
+
+
+@pytest.mark.parametrize("name", K_SPECS)
+def test_every_group_of_k_has_its_own(name: str) -> None:
+    """Groups without any of k, too, whose products are 0 and reduce to that: first, last, between others and alone."""
+    for schedule, counts in zip(SCHEDULES, ((0, 2, 0, 0, 3), (1, 2, 0), (0, 0), (4,)), strict=True):
+        run_groups_of_k(K_SPECS[name](), counts, schedule)
+
+
+OF_TILE = "const u32 group = tile.group(), rows"
+K_MISTAKES = {
+    "rows of all groups are the first one's": ("p.squares + group * p.squares_group", "p.squares"),
+    "groups have one counter for columns": (
+        "share.group * gemmgen::ceil_div(p.n, TILE_N * CLUSTER_N) * CLUSTER_N + ", "",
+    ),
+    "nobody comes where nothing is added": (OF_TILE, f"if (k_blocks == 0) continue;\n    {OF_TILE}"),
+    "a group's result is the first one's": ("p.sums + group * p.sums_group, meeting", "p.sums, meeting"),
+    "two warps leave their totals at one place": ("groups.put(share.part, ", "groups.put(share.part / 2, "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", K_MISTAKES)
+def test_a_mistake_in_groups_of_k_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after = K_MISTAKES[name]
+    right = kernels.render
+    monkeypatch.setattr(kernels, "render", lambda plan: right(plan).replace(before, after))
+    spec = K_SPECS["sm90 added"]()
+    spec = spec.replace(name=f"k_mistake_{list(K_MISTAKES).index(name)}")
+    assert kernel_of(spec).text.source != right(lower(spec))
+    with pytest.raises((AssertionError, sim.SimulationError)):
+        for schedule in SCHEDULES:
+            run_groups_of_k(spec, (0, 2, 0, 3), schedule)
+
+
+def test_what_groups_of_k_reduce_to_is_each_ones_own() -> None:
+    spec = K_SPECS["sm90"]()
+    shared = tuple(each.replace(box=("m",)) if each.name == "squares" else each for each in spec.operands)
+    with pytest.raises(ValueError, match=r"groups of k: 'squares' has box \('m',\).*put 'g' first"):
+        spec.replace(operands=shared)

@@ -39,6 +39,8 @@ class KGroups {
   u32 words_ = 0;
   R raster_;
 
+  // Of an output, in whole clusters.
+  DEVICE u32 tile_rows() const { return ceil_div(rows_, R::ROWS) * (R::ROWS / R::TILE_ROWS); }
   DEVICE void open() {
     span_ = Layout::span(ahead_, span_, k_);
     if (group_ + 1 < groups_) ahead_ = layout_[group_ + 1];
@@ -67,6 +69,14 @@ class KGroups {
   DEVICE u32 m() const { return raster_.m(); }
   DEVICE u32 n() const { return raster_.n(); }
   DEVICE u32 group() const { return group_; }
+  // Which row of tiles this one is in, among those of all groups.
+  DEVICE u32 tile_row() const { return group_ * tile_rows() + raster_.m() / R::TILE_ROWS; }
+  // The place of the tile's `warp` among WARPS along m, counted in whole clusters: every group has as many.
+  template <u32 WARPS>
+  DEVICE Share share(u32 warp) const {
+    const u32 warps = tile_rows() * WARPS;
+    return {group_, group_ * warps, warps, raster_.m() / R::TILE_ROWS * WARPS + warp};
+  }
   // The row behind the output's last.
   DEVICE u32 rows() const { return rows_; }
   // Where the group's k begins, and how much it has.

@@ -63,10 +63,14 @@ class KSubject(Subject):
     @cached_property
     def expected(self) -> torch.Tensor:
         """The only right outputs: what float64 says, rounded once."""
-        sums = torch.stack([self._factor("a", *span) @ self._factor("b", *span).T for span in self.spans])
+        sums = torch.stack([self.sums(*span) for span in self.spans])
         if "c" in self.inputs:
             sums += self.inputs["c"].double()
         return sums.to(torch.float32 if self.spec.output.dtype == "f32" else torch.bfloat16)
+
+    def sums(self, begin: int, end: int) -> torch.Tensor:
+        """A group's product in float64."""
+        return self._factor("a", begin, end) @ self._factor("b", begin, end).T
 
     def _scales(self, words: torch.Tensor, span: int, begin: int, end: int) -> torch.Tensor:
         """A group's scales, one for every element of k."""
