@@ -26,6 +26,17 @@ struct Known {
   static constexpr bool value = VALUE;
 };
 
+// Where a K block is in its tile, for copies of a body that know it.
+struct FirstBlock {
+  static constexpr bool FIRST = true, LAST = false;
+};
+struct InnerBlock {
+  static constexpr bool FIRST = false, LAST = false;
+};
+struct LastBlock {
+  static constexpr bool FIRST = false, LAST = true;
+};
+
 // Calls `block`, which advances the cursor and is told whether another follows, for K blocks [first, last): whole rounds,
 // which begin at slot FROM, are copied out, a slot known to the compiler in each copy, and what is before and behind them
 // shares one copy.

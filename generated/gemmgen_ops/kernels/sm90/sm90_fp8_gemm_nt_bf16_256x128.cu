@@ -151,7 +151,8 @@ DEVICE void math(const Params& p) {
     const auto beside = [&] {
       store.stage(acc[0][0], row, tile.n(), p.m, p.n, epilogue);
     };
-    const auto finish = [&](u32 kb, bool more, auto first, auto ends) {
+    // The rest of a block, which has begun.
+    const auto finish = [&](u32 kb, auto place) {
       const u32 sfa = ab::SFA::address(at.slot);
       const u32 empty = gemmgen::bar(ab::EMPTY, at.slot);
       at.advance();
@@ -164,8 +165,8 @@ DEVICE void math(const Params& p) {
           const bool last = i == 1 && j == 0;
           if (i + j > 0) multiply(i, j);
           // What the tile before left goes while a product runs.
-          if (first.value && last) store.copy(p.n);
-          if constexpr (ends.value)
+          if (place.FIRST && last) store.copy(p.n);
+          if constexpr (place.LAST)
             if (last) beside();
           // Scales come while products run.
           if (j == 0) rows = gemmgen::row_scales(sfa, scaled_row + 64 * i);
@@ -177,24 +178,24 @@ DEVICE void math(const Params& p) {
             ptx::sync_warp();
             gemmgen::release<CLUSTER_M * CLUSTER_N>(empty);
             // The next one is tested while sums are scaled.
-            ready = more && ptx::mbarrier_try_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);
+            ready = !place.LAST && ptx::mbarrier_try_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);
           }
-          if (ends.value && last) store.copy(p.n);
+          if (place.LAST && last) store.copy(p.n);
           gemmgen::promote<128>(acc[i][j], part, rows, cols, 128 * j);
         }
       }
     };
     if (k_blocks > 1) {
-      finish(0, true, gemmgen::Known<true>(), gemmgen::Known<false>());
+      finish(0, gemmgen::FirstBlock());
     } else {
       store.copy(p.n);
     }
     gemmgen::rounds<1>(at, 1, k_blocks - (k_blocks > 0), [&](u32 kb, bool) {
       begin(ready);
-      finish(kb, true, gemmgen::Known<false>(), gemmgen::Known<false>());
+      finish(kb, gemmgen::InnerBlock());
     });
     if (k_blocks > 1) begin(ready);
-    if (k_blocks > 0) finish(k_blocks - 1, false, gemmgen::Known<false>(), gemmgen::Known<true>());
+    if (k_blocks > 0) finish(k_blocks - 1, gemmgen::LastBlock());
     if (k_blocks == 0) {
       beside();
       store.copy(p.n);
