@@ -10,8 +10,18 @@ from dataclasses import replace
 import pytest
 import torch
 from grouped import Problem, layout_by
+from planted.k_grouped import of_k_groups
 
-from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt, in_row_groups, mxfp8_output
+import gemmgen
+from gemmgen.catalog import (
+    Shape,
+    accumulating,
+    bf16_gemm,
+    fp8_gemm_nt,
+    in_k_groups,
+    in_row_groups,
+    mxfp8_output,
+)
 from gemmgen.commands.running import execute
 from gemmgen.commands.targets import Sizes
 from gemmgen.ir import Activation, Bias, DType, Keep, KernelSpec, Operand
@@ -120,6 +130,20 @@ def test_products_of_groups_are_staged_apart(name: str, by: str) -> None:
     given = layout_by(by, counts, dense.tile.m)
     for seed, schedule in enumerate(SCHEDULES):
         Problem(dense, in_row_groups(dense, by), given, 2 * dense.tile.n + 8, 384).run(schedule, seed=seed, sms=2)
+
+
+@pytest.mark.parametrize("counts", [(0, 256, 0, 384), (128, 0, 0), (0, 0)])
+@pytest.mark.parametrize("shape", [replace(BESIDE, n=128, width=64), Shape(128, 64, groups=1, slots=2, overlap=True)])
+def test_products_of_groups_of_k_are_added_apart(shape: Shape, counts: tuple[int, ...]) -> None:
+    """Nothing is added where a group has none of k, and what the tile before left goes all the same."""
+    spec = in_k_groups(accumulating(fp8_gemm_nt(shape, DType.F32, sfb_columns=1)), "counts", 128, apart=True)
+    assert kernel_of(spec).plan.store.apart
+    subject = of_k_groups(spec, counts, m=136, n=72)
+    for schedule in SCHEDULES:
+        with gemmgen.simulate("sm90", schedule=schedule, sms=2):
+            d = torch.ones(len(counts), 136, 72)
+            gemmgen.op(spec)(**subject.inputs, d=d)
+        assert torch.equal(d, subject.expected + 1)
 
 
 def test_what_keeps_products_together() -> None:
