@@ -44,7 +44,9 @@ def behind(shape: dense.Shape, epilogue: Epilogue | None = None) -> dense.Shape:
     are held by a ring, and where its halves of n lie apart, by that of the factors.
     """
     tall = shape.m > shape.n
-    beside = epilogue is not None and (_only_rounds(epilogue, tall) or (tall and _quantises(epilogue)))
+    beside = epilogue is not None and (
+        (_only_rounds(epilogue) and (tall or _narrows(epilogue))) or (tall and _quantises(epilogue))
+    )
     overlap = shape.overlap and beside
     lanes = shape.lanes and not (epilogue is not None and epilogue.gated)
     apart = epilogue is not None and any(isinstance(step, Gate) and step.layout == "halves" for step in epilogue.steps)
@@ -52,10 +54,12 @@ def behind(shape: dense.Shape, epilogue: Epilogue | None = None) -> dense.Shape:
     return replace(shape, unroll=min(shape.unroll, 4), overlap=overlap, cut=1, lanes=lanes, strips=strips)
 
 
-def _only_rounds(epilogue: Epilogue, tall: bool) -> bool:
+def _narrows(epilogue: Epilogue) -> bool:
+    return any(isinstance(step, Cast) and step.to.bits <= 16 for step in epilogue.steps)
+
+
+def _only_rounds(epilogue: Epilogue) -> bool:
     steps = list(epilogue.steps)
-    if not tall and not any(isinstance(step, Cast) and step.to.bits <= 16 for step in steps):
-        return False
     if isinstance(steps[0], Bias):
         steps = steps[1:]
     if isinstance(steps[0], Activation) and steps[0].function == "relu":

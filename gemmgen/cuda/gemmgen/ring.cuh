@@ -20,12 +20,6 @@ struct Cursor {
   }
 };
 
-// What is known of a block in a copy of a loop's body.
-template <bool VALUE>
-struct Known {
-  static constexpr bool value = VALUE;
-};
-
 // Where a K block is in its tile, for copies of a body that know it.
 struct FirstBlock {
   static constexpr bool FIRST = true, LAST = false;

@@ -64,12 +64,14 @@ class StagedStore {
     return to;
   }
 
+  DEVICE void advance() { slot_ = slot_ + TURN == SLOTS ? 0 : slot_ + TURN; }
+
   // Copies the turn's buffers, which hold `left` columns from n or, if they end before, those up to `cols`.
   DEVICE void end(u32 to, u32 m, u32 n, u32 rows, u32 cols, u32 left) {
     ptx::fence_proxy_async();
     ptx::sync_warp();
     send(to, m, n, rows, cols, left);
-    slot_ = slot_ + TURN == SLOTS ? 0 : slot_ + TURN;
+    advance();
   }
 
   DEVICE void send(u32 to, u32 m, u32 n, u32 rows, u32 cols, u32 left) {
@@ -196,7 +198,7 @@ class StagedStore {
     fill_turn<2 * REGS>(staged_.from, 0, [&](Pair(&x)[COLS / 8][2], u32 col) {
       finish_pairs(x, acc + col / 2, m, n + col, col / 8, epilogue);
     });
-    slot_ = slot_ + TURN == SLOTS ? 0 : slot_ + TURN;
+    advance();
   }
   DEVICE void copy(u32 cols) {
     const auto [from, m, n, rows] = staged_;

@@ -132,6 +132,7 @@ DEVICE void math(const Params& p) {
     float acc[1][1][88] = {};
     const u32 scaled_row = first_row + gemmgen::fragment_row();
     bool ready = false;  // whether the next slot was found full
+    // The rest of a block, which has begun.
     const auto finish = [&](u32 kb) {
       const u32 sfa = ab::SFA::address(at.slot);
       const u32 sfb = ab::SFB::address(at.slot);
