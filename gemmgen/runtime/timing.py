@@ -1,10 +1,11 @@
-"""Device times of several callables: interleaved in rotating order, L2 flushed before each launch, clocks settled.
+"""Device times of several callables: interleaved in random order, L2 flushed before each launch, clocks settled.
 
 What ``gemmgen tune`` and the benchmarks have in common. Knows torch alone; it needs a GPU when it is used.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -39,12 +40,17 @@ class Flush:
 
 
 def times(calls: Sequence[Call], flush: Flush, repeats: int) -> list[float]:
-    """Median microseconds of each callable by CUDA events."""
+    """Median microseconds of each callable by CUDA events.
+
+    Every round has an order of its own, the same in every run: at the card's power, what ran before a launch decides
+    the clock that it finds, and in one order, rotated or not, that would be the same callable every time.
+    """
     settle(calls)
     pairs: list[list[tuple[torch.cuda.Event, torch.cuda.Event]]] = [[] for _ in calls]
-    for turn in range(repeats):
-        for offset in range(len(calls)):
-            index = (turn + offset) % len(calls)
+    order, shuffled = list(range(len(calls))), random.Random(0)
+    for _ in range(repeats):
+        shuffled.shuffle(order)
+        for index in order:
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             flush()
             torch.cuda._sleep(HIDING_CYCLES)
