@@ -46,7 +46,8 @@ def chain_view(plan: Plan) -> dict[str, Any]:
     ]
     _leave_relu_to_casts(views)
     first = int(plan.starts)
-    common = {"start": _start(plan, views[0]) if plan.starts else None, "paired": _paired(plan, first, at)}
+    start = _start(plan, views[0]) if plan.starts else None
+    common = {"start": start, "start_ahead": _start_ahead(plan), "paired": _paired(plan, first, at)}
     if at is None:
         return {"steps": views[first:], "gate": None, **common}
     step = plan.epilogue[at].step
@@ -67,6 +68,19 @@ def _start(plan: Plan, view: dict[str, Any]) -> dict[str, Any]:
         "vector": address(plan, entry.step.operands[0], "tile.group()"),
         "place": "tile.m() + first_row" if rows else "tile.n()",
         "axis": entry.along[0],
+    }
+
+
+def _start_ahead(plan: Plan) -> dict[str, str]:
+    """The read of a vector along n that sums start from, for this tile and the next one, if it comes a tile ahead."""
+    if not (plan.starts and isinstance(plan.mma, MmaPlan) and plan.mma.overlap_epilogue):
+        return {}
+    entry = plan.epilogue[0]
+    if entry.along != ("n",):
+        return {}
+    return {
+        tile: f"start.read({address(plan, entry.step.operands[0], f'{tile}.group()')}, {tile}.n(), p.n);"
+        for tile in ("tile", "next")
     }
 
 

@@ -14,16 +14,28 @@ class StartFromColumns {
   static constexpr u32 PAIRS = REGS * COLS, HELD = (PAIRS + 31) / 32;
   float2 x_[HELD];
 
- public:
-  template <class T>
-  DEVICE StartFromColumns(const T* from, u32 n, u32 end) {
-    const bool paired = n + 2 * PAIRS <= end && is_paired(from);
+  template <class T, class N>
+  DEVICE void read_pairs(const T* from, N n, u32 end) {
 #pragma unroll
     for (u32 i = 0; i < HELD; ++i) {
       const u32 pair = 32 * i + ptx::lane_index();
-      if (PAIRS % 32 > 0 && pair >= PAIRS) continue;
-      x_[i] = paired ? load_columns(from, Inside{n + 2 * pair}, end) : load_columns(from, n + 2 * pair, end);
+      if (PAIRS % 32 == 0 || pair < PAIRS) x_[i] = load_columns(from, n + 2 * pair, end);
     }
+  }
+
+ public:
+  DEVICE StartFromColumns() {}
+  template <class T>
+  DEVICE StartFromColumns(const T* from, u32 n, u32 end) {
+    read(from, n, end);
+  }
+
+  template <class T>
+  DEVICE void read(const T* from, u32 n, u32 end) {
+    if (n + 2 * PAIRS <= end && is_paired(from))
+      read_pairs(from, Inside{n}, end);
+    else
+      read_pairs(from, n, end);
   }
 
   // Lanes take what they need when it is needed, and not before the product ends, whose registers are many.
