@@ -152,11 +152,11 @@ MISSED = 1.05
 """Picks that take longer than this times the best are listed one by one."""
 
 
-def choice() -> list[str]:
+def choice(card: str = "h100") -> list[str]:
     """How near picks are to the best candidate, once there is a measurement of all."""
-    if not (RESULTS / "selection_h100.json").is_file():
+    if not (RESULTS / f"selection_{card}.json").is_file():
         return []
-    result = load("selection_h100.json")
+    result = load(f"selection_{card}.json")
     rows = result["rows"]
     lines = [
         "## Choice of kernels",
@@ -508,12 +508,12 @@ def text_h200() -> str:
         "# Measured on an H200",
         "",
         "Written by `benchmarks/report.py` from `benchmarks/results/`. The chip is that of an H100, the memory faster.",
-        "The rest of what was measured is in [performance.md](performance.md). Weight gradients and accuracy are from",
-        "before products were staged apart.",
+        "The rest of what was measured is in [performance.md](performance.md). Accuracy is from before products were",
+        "staged apart.",
         "",
     ]
     products = [*dense("h200"), *grouped("h200"), *gradients("h200")]
-    results = [*products, "", *fused("h200"), *prenorm("h200"), *host("h200"), *accuracy("h200")]
+    results = [*products, "", *fused("h200"), *prenorm("h200"), *choice("h200"), *host("h200"), *accuracy("h200")]
     return "\n".join([*head, *results]).rstrip() + "\n"
 
 
