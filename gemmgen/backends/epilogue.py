@@ -46,8 +46,7 @@ def chain_view(plan: Plan) -> dict[str, Any]:
     ]
     _leave_relu_to_casts(views)
     first = int(plan.starts)
-    start = _start(plan, views[0]) if plan.starts else None
-    common = {"start": start, "start_ahead": _start_ahead(plan), "paired": _paired(plan, first, at)}
+    common = {"start": _start(plan, views[0]) if plan.starts else None, "paired": _paired(plan, first, at)}
     if at is None:
         return {"steps": views[first:], "gate": None, **common}
     step = plan.epilogue[at].step
@@ -57,30 +56,26 @@ def chain_view(plan: Plan) -> dict[str, Any]:
 
 
 def _start(plan: Plan, view: dict[str, Any]) -> dict[str, Any]:
-    """The first step where sums start from its vector: what reads that, and from which place of the tile."""
+    """The first step where sums start from its vector: what reads that, and from which place of the tile.
+
+    One along n is read ``ahead`` where products are: when the tile before ends, or before the first one.
+    """
     mma, entry = plan.mma, plan.epilogue[0]
     assert isinstance(mma, MmaPlan)
     rows = entry.along == ("m",)
     reader = f"StartFromRows<{mma.row_blocks}" if rows else f"StartFromColumns<{mma.col_blocks}"
+    ahead = mma.overlap_epilogue and not rows
+
+    def vector(tile: str) -> str:
+        return address(plan, entry.step.operands[0], f"{tile}.group()")
+
     return {
         **view,
         "reader": f"{reader}, {mma.width // 2}>",
-        "vector": address(plan, entry.step.operands[0], "tile.group()"),
+        "vector": vector("tile"),
         "place": "tile.m() + first_row" if rows else "tile.n()",
         "axis": entry.along[0],
-    }
-
-
-def _start_ahead(plan: Plan) -> dict[str, str]:
-    """The read of a vector along n that sums start from, for this tile and the next one, if it comes a tile ahead."""
-    if not (plan.starts and isinstance(plan.mma, MmaPlan) and plan.mma.overlap_epilogue):
-        return {}
-    entry = plan.epilogue[0]
-    if entry.along != ("n",):
-        return {}
-    return {
-        tile: f"start.read({address(plan, entry.step.operands[0], f'{tile}.group()')}, {tile}.n(), p.n);"
-        for tile in ("tile", "next")
+        "ahead": {tile: f"start.read({vector(tile)}, {tile}.n(), p.n);" for tile in ("tile", "next") if ahead},
     }
 
 

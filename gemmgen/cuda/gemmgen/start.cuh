@@ -1,5 +1,5 @@
-// Sums that start from a vector beside the tile: it is read while the first K block is multiplied, so that nobody waits,
-// and added by what scales that block.
+// Sums that start from a vector beside the tile: it is read before or while the first K block is multiplied, so that nobody
+// waits, and added by what scales that block.
 #pragma once
 #include "gemmgen/fragment.cuh"
 #include "gemmgen/pair.cuh"
