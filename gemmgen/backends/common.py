@@ -63,6 +63,8 @@ def check_cluster(spec: KernelSpec) -> None:
         raise ValueError(f"spec {spec.name!r} has schedule cluster_split_k, which is lowered for sm90 alone")
     if isinstance(spec.load.body, TmaLoad) and spec.load.body.evict_first and spec.arch != Arch.SM90:
         raise ValueError(f"role {spec.load.name!r} has evict_first, which is lowered for sm90 alone; leave it out")
+    if isinstance(spec.load.body, TmaLoad) and spec.load.body.part_rows and spec.arch != Arch.SM90:
+        raise ValueError(f"role {spec.load.name!r} has part_rows, which is lowered for sm90 alone; leave it out")
     limit = LIMITS[spec.arch].cluster_size
     if spec.cluster.size > limit:
         raise ValueError(
@@ -211,7 +213,7 @@ def params(
 ) -> tuple[Param, ...]:
     """Tensor maps first (64-byte aligned), then all pointers and strides, scalars, extents: no padding between."""
     mapped = [plan.operand for plan in tensor_maps]
-    maps = [Param(name=name, kind="tensor_map", operand=name) for name in mapped]
+    maps = [Param(name=name, kind="tensor_map", operand=each.operand) for each in tensor_maps for name in each.names]
     wide: list[Param] = []
     scalars: list[Param] = []
     for operand in spec.operands:

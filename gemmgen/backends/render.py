@@ -222,11 +222,11 @@ def _box_part(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
         inner, _ = groups.word_start(plan, "m")
     return {
         "operand": part.operand,
-        "place": place_name(ring, part.operand),
+        "load": f"{place_name(ring, part.operand)}::load{f'_parts<{entry.part_rows}>' if entry.part_rows else ''}",
         "inner": inner,
         "outer": outer,
-        "map": groups.loaded_map(plan, part.operand),
-        "stacked": ", tile.parts()" if part.stack > 1 else "",
+        "map": ", ".join((groups.loaded_map(plan, part.operand), *(f"p.{name}" for name in entry.names[1:]))),
+        "parts": ", tile.parts()" if part.stack > 1 else ", parts" if entry.part_rows else "",
         "group": groups.group_coordinate(plan, part.operand),
     }
 

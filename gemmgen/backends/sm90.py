@@ -431,8 +431,27 @@ def _load_map(spec: KernelSpec, part: Part) -> TensorMapPlan:
         operand=operand.name,
         dtype=operand.dtype,
         axes=mapped_axes(operand),
+        part_rows=_part_rows(spec, part),
         halves=part.halves,
         box=(part.atom_elements, rows // part.shared // part.stack),
         smem_swizzle=0 if operand.dtype == DType.F32 and not spec.prologue else 128,
         element="tf32" if operand.dtype == DType.F32 and spec.prologue else ELEMENTS[operand.dtype],
     )
+
+
+def _part_rows(spec: KernelSpec, part: Part) -> int:
+    """Rows of the boxes that the last tiles of A come in, 0 where they come as the others do."""
+    body = spec.load.body
+    assert isinstance(body, TmaLoad) and isinstance(spec.math.body, Wgmma)
+    if body.part_rows is None or part.operand != spec.math.body.a:
+        return 0
+    where = f"role {spec.load.name!r} has part_rows={body.part_rows}"
+    if part.outer_axis != "m":
+        raise ValueError(f"{where}, but rows of boxes of {part.operand!r} are k; make it k-contiguous, or leave it out")
+    if part.shared > 1:
+        raise ValueError(f"{where}, but {part.shared} CTAs share boxes of {part.operand!r}; set cluster.n to 1")
+    if isinstance(spec.groups, KGroups):
+        raise ValueError(f"{where} and groups of k, in all of which A has the same rows; leave it out")
+    if spec.tile.m % body.part_rows or spec.tile.m == body.part_rows:
+        raise ValueError(f"{where}: tile.m is {spec.tile.m}, which is not several of those; change either")
+    return body.part_rows

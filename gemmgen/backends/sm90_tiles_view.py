@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from gemmgen.backends.groups import address
+from gemmgen.backends.names import place_name
 from gemmgen.backends.sm90_tiles import cut_tx_bytes
-from gemmgen.ir import MmaPlan, Plan, RingPlan
+from gemmgen.ir import ClusterSplitK, MmaPlan, Plan, RingPlan, RowGroups
 
 
 def tiles_view(plan: Plan, ring: RingPlan) -> dict[str, Any]:
@@ -19,7 +21,14 @@ def tiles_view(plan: Plan, ring: RingPlan) -> dict[str, Any]:
     if plan.cut_mma:
         loops.append(_loop(plan.cut_mma, "valid()", mma.sfb_by_lanes, plan.store.apart))
         tx_bytes = f"tile.cut() ? {ring.name}::CUT_TX_BYTES : {tx_bytes}"
+    parts = next((entry for entry in plan.tensor_maps if entry.part_rows), None)
+    if parts:
+        place = place_name(ring, parts.operand)
+        whole_slot = f"({tx_bytes})" if plan.cut_mma else tx_bytes
+        tx_bytes = f"{whole_slot} - {place}::bytes_without<{parts.part_rows}>(parts)"
     return {
+        "row_parts": parts and f"{place}::parts_of<{parts.part_rows}>({_rows_end(plan)} - tile.m())",
+        "maps_ahead": list(_maps_ahead(plan, ring)),
         "tile_loops": loops,
         "unit_regs": mma.width // 2,
         "tile_first": plan.cut_mma is not None or walks,
@@ -27,6 +36,23 @@ def tiles_view(plan: Plan, ring: RingPlan) -> dict[str, Any]:
         "tx_bytes": tx_bytes,
         "cut_tx_bytes": cut_tx_bytes(ring),
     }
+
+
+def _maps_ahead(plan: Plan, ring: RingPlan) -> Iterator[str]:
+    """The maps that a CTA's first tile is copied by, and the outputs'."""
+    for entry in plan.tensor_maps:
+        if not entry.part_rows:
+            yield f"p.{entry.operand}"
+            continue
+        place, rows = place_name(ring, entry.operand), f"<{entry.part_rows}>"
+        parts = "parts" if isinstance(plan.schedule, ClusterSplitK) else f"{place}::parts_of{rows}(p.m)"
+        yield f"{place}::map_of{rows}({', '.join(f'p.{name}' for name in entry.names)}, {parts})"
+
+
+def _rows_end(plan: Plan) -> str:
+    """Where rows end that a single thread knows of: of ids a warp would have to look for their group's."""
+    ends = isinstance(plan.groups, RowGroups) and plan.groups.by != "ids"
+    return "tile.rows()" if ends else "p.m"
 
 
 def _scales_ahead(plan: Plan, mma: MmaPlan) -> dict[str, str]:

@@ -46,7 +46,9 @@ def _ring_lines(plan: Plan, ring: RingPlan) -> list[str]:
             swizzle = f", {entry.smem_swizzle} B smem_swizzle" if entry.smem_swizzle else ""
             shared = f", 1/{part.shared} multicast" if part.shared > 1 else ""
             hint = ", evicted first" if part.evict_first else ""
-            text = f"{times}box {entry.box[0]} x {entry.box[1]} {entry.dtype}{swizzle}{shared}{_halves(part)}{hint}"
+            parts = f", at the end {entry.part_rows} rows each" if entry.part_rows else ""
+            box = f"{times}box {entry.box[0]} x {entry.box[1]} {entry.dtype}"
+            text = f"{box}{parts}{swizzle}{shared}{_halves(part)}{hint}"
         else:
             of_blocks = f", of {ring.every} K blocks" if ring.every > 1 else ""
             text = f"{part.count} scales by lanes, one per {part.step}{of_blocks}{_halves(part)}"

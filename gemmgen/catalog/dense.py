@@ -36,7 +36,8 @@ class Shape:
     next tile. ``swap`` puts n on the product's rows, for problems with few rows; ``width`` is then of the tile's m.
     With ``lanes`` warps that multiply read a scale of B for 128 columns from memory, where a ring holds it otherwise,
     that of the factors or, with ``strips``, one whose slots serve as many K blocks. With ``rounds`` the K loop is
-    copied out for every slot. ``raster`` rows of tiles are walked together.
+    copied out for every slot. ``raster`` rows of tiles are walked together. The last tiles of A come in
+    boxes of ``part_rows``.
     """
 
     m: int
@@ -58,6 +59,7 @@ class Shape:
     rounds: bool = False
     strips: int = 1
     raster: int = 8
+    part_rows: int | None = None
 
     @property
     def label(self) -> str:
@@ -178,6 +180,8 @@ def _dense(
     load_warps = 1 if shape.splits else 4 if sole else 2
     math = Role(name="math", warps=4 * shape.groups, registers=consumer, body=body)
     copying = TmaLoad(fills=body.drains, evict_first=("b",) if shape.splits or shape.stream else ())
+    by_rows = next(each for each in operands if each.name == "a").inner == "k"
+    copying = copying.replace(part_rows=shape.part_rows) if shape.part_rows and by_rows else copying
     load = Role(name="load", warps=load_warps, registers=producer, body=copying)
     spec = KernelSpec(
         name=f"{name}{''.join(marks)}_{shape.label}",

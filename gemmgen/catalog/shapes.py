@@ -7,6 +7,20 @@ from dataclasses import replace
 from gemmgen.catalog.dense import Shape
 from gemmgen.ir import DType
 
+PART_ROWS = 32
+"""Rows of the boxes that the last tiles of A come in, where they are less than the tile's."""
+
+
+def _in_parts(*shapes: Shape) -> tuple[Shape, ...]:
+    """The same tiles, for which no rows past the end are fetched in whole parts.
+
+    That is for tiles which copies bound, in which 33 rows or more may be past the end: on an H200 with k of 4096 and
+    7168 those took up to half as long, and 5 to 30 % less where they are the fastest. It gains nothing for tiles of 256
+    columns, which products bound.
+    """
+    return tuple(replace(shape, part_rows=PART_ROWS) for shape in shapes)
+
+
 FEW_ROWS = tuple(
     Shape(rows, n, groups=1, unroll=1, ctas_per_sm=2, splits=splits)
     for rows in (16, 32, 64)
@@ -16,24 +30,26 @@ FEW_ROWS = tuple(
 
 FP8_SHAPES = (
     *FEW_ROWS,
-    Shape(64, 96, groups=1, unroll=1, ctas_per_sm=2, splits=1),
-    Shape(128, 32, unroll=1, splits=2),
-    Shape(128, 64, unroll=1, splits=1),
-    Shape(128, 64, unroll=1, splits=2),
-    Shape(128, 64, unroll=1, splits=4),
-    Shape(64, 16, groups=1, unroll=8, stream=True),
-    Shape(64, 32, groups=1, stream=True),
-    Shape(64, 64, groups=1, ctas_per_sm=2, stream=True),
-    Shape(64, 64, groups=1, stream=True),
-    Shape(64, 128, groups=1, stream=True),
-    Shape(128, 16, unroll=8),
-    Shape(128, 32),
-    Shape(128, 64),
-    Shape(128, 128, unroll=8, staging=4),
-    Shape(128, 144, unroll=1, rounds=True, strips=32),
-    Shape(128, 176, unroll=1, overlap=True),
-    Shape(128, 192, unroll=1, staging=3, rounds=True, strips=32, raster=32),
-    Shape(128, 192, unroll=1, staging=3, cut=3, rounds=True, strips=32, raster=16),
+    *_in_parts(
+        Shape(64, 96, groups=1, unroll=1, ctas_per_sm=2, splits=1),
+        Shape(128, 32, unroll=1, splits=2),
+        Shape(128, 64, unroll=1, splits=1),
+        Shape(128, 64, unroll=1, splits=2),
+        Shape(128, 64, unroll=1, splits=4),
+        Shape(64, 16, groups=1, unroll=8, stream=True),
+        Shape(64, 32, groups=1, stream=True),
+        Shape(64, 64, groups=1, ctas_per_sm=2, stream=True),
+        Shape(64, 64, groups=1, stream=True),
+        Shape(64, 128, groups=1, stream=True),
+        Shape(128, 16, unroll=8),
+        Shape(128, 32),
+        Shape(128, 64),
+        Shape(128, 128, unroll=8, staging=4),
+        Shape(128, 144, unroll=1, rounds=True, strips=32),
+        Shape(128, 176, unroll=1, overlap=True),
+        Shape(128, 192, unroll=1, staging=3, rounds=True, strips=32, raster=32),
+        Shape(128, 192, unroll=1, staging=3, cut=3, rounds=True, strips=32, raster=16),
+    ),
     Shape(128, 256, width=128, unroll=1, overlap=True, rounds=True, strips=32, raster=32),
     Shape(256, 128, unroll=1, staging=4, overlap=True, rounds=True, strips=32),
     Shape(256, 128, unroll=1, staging=4, cluster=(2, 1)),
@@ -49,18 +65,20 @@ to 4 % where n is large. A tile of 192 columns is staged as a whole.
 
 BF16_SHAPES = (
     *(replace(shape, k_bytes=256) if shape.n == 32 and shape.splits != 2 else shape for shape in FEW_ROWS),
-    Shape(128, 48, unroll=1, splits=8),
-    Shape(64, 16, groups=1, k_bytes=256, stream=True),
-    Shape(64, 32, groups=1, stream=True),
-    Shape(64, 64, groups=1, ctas_per_sm=2, stream=True),
-    Shape(64, 64, groups=1, stream=True),
-    Shape(64, 128, groups=1, stream=True),
-    Shape(128, 16),
-    Shape(128, 32),
-    Shape(128, 64),
-    Shape(128, 128),
-    Shape(128, 144),
-    Shape(128, 192, unroll=1, staging=3, raster=16),
+    *_in_parts(
+        Shape(128, 48, unroll=1, splits=8),
+        Shape(64, 16, groups=1, k_bytes=256, stream=True),
+        Shape(64, 32, groups=1, stream=True),
+        Shape(64, 64, groups=1, ctas_per_sm=2, stream=True),
+        Shape(64, 64, groups=1, stream=True),
+        Shape(64, 128, groups=1, stream=True),
+        Shape(128, 16),
+        Shape(128, 32),
+        Shape(128, 64),
+        Shape(128, 128),
+        Shape(128, 144),
+        Shape(128, 192, unroll=1, staging=3, raster=16),
+    ),
     Shape(192, 176, groups=3),
     Shape(128, 256, unroll=1, raster=16),
     Shape(128, 256, unroll=1, cluster=(2, 1)),
@@ -71,13 +89,13 @@ BF16_SHAPES = (
 )
 """For A [m, k] times B [n, k] into bf16 without C. Among equal tiles the pair that shares B is up to 2 % faster."""
 
-FP8_GENERAL_SHAPES = (Shape(64, 32, groups=1), Shape(64, 128, groups=1), Shape(128, 128))
+FP8_GENERAL_SHAPES = _in_parts(Shape(64, 32, groups=1), Shape(64, 128, groups=1), Shape(128, 128))
 """For every other combination of output type, C and scale layout."""
 
 BF16_GENERAL_SHAPES = (*FP8_GENERAL_SHAPES, Shape(128, 256, unroll=1))
 """For every other combination of operand layout, output type and C."""
 
-DIRECT_SHAPES = (Shape(64, 128, groups=1, unroll=2),)
+DIRECT_SHAPES = _in_parts(Shape(64, 128, groups=1, unroll=2))
 """For outputs whose pitch is no multiple of 16 bytes, which TMA cannot store to."""
 
 GRADIENT_SHAPES = {

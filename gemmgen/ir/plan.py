@@ -22,10 +22,17 @@ class TensorMapPlan(Node):
     axes: tuple[str, ...]
     box: tuple[int, ...]
     smem_swizzle: Literal[0, 32, 64, 128]
+    part_rows: int = 0
+    """Rows of the boxes of a second map, for tiles of which some rows are past the end; 0 where there is none."""
     halves: bool = False
     """Whether n comes as two halves of which a box takes 8 elements each in turn; ``box`` counts both."""
     element: Literal["u8", "bf16", "f16", "f32", "tf32", "i32", "16u4_align16b"]
     """The copy engine's name for an element. Two packed 4-bit elements are copied as one ``u8``; ``tf32`` rounds."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What kernels call the map, and the one of parts."""
+        return (self.operand, f"{self.operand}_part") if self.part_rows else (self.operand,)
 
 
 class Part(Node):

@@ -58,11 +58,15 @@ class TmaLoad(Node):
     """Producer: one thread copies boxes by TMA; lanes copy what TMA cannot (scales with an odd pitch).
 
     L2 may drop lines of operands in ``evict_first`` before others: they are read once, like weights for few rows.
+
+    With ``part_rows`` the last tiles of A come in boxes of so many rows, and those past the end stay away: the copy
+    engine takes longer to fill a row with zeros than to copy one. What is in their place meets nothing that is kept.
     """
 
     kind: Literal["tma_load"] = "tma_load"
     fills: Rings
     evict_first: tuple[Name, ...] = ()
+    part_rows: Annotated[int, Field(ge=8, le=128, multiple_of=8)] | None = None
 
     @property
     def drains(self) -> tuple[str, ...]:

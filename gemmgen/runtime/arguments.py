@@ -158,6 +158,8 @@ def _field(plan: AnyPlan, param: Param, problem: Problem, encode: Encoder) -> by
         return struct.pack("<Q", view.strides[operand.box.index(param.axis or operand.outer)])
     assert isinstance(plan, Plan)
     entry = next(entry for entry in plan.tensor_maps if entry.operand == param.operand)
+    if param.name != entry.operand:
+        entry = entry.replace(box=(entry.box[0], entry.part_rows))
     return tensor_map(operand, entry, problem, plan.store.operand, encode)
 
 

@@ -1,6 +1,7 @@
 // How an operand lies in a ring's slots, and how a producer fills one: boxes by TMA, or single scales by a warp's lanes.
 #pragma once
 #include "gemmgen/in_turn.cuh"
+#include "gemmgen/schedule.cuh"
 #include "ptx/memory.cuh"
 #include "ptx/special.cuh"
 
@@ -38,7 +39,36 @@ struct Boxes {
     }
   }
 
-  // The same into a CTA that is in no cluster.
+  // Parts of PART rows that have any of `rows`, and the bytes of a slot without the others.
+  template <u32 PART>
+  DEVICE static u32 parts_of(u32 rows) {
+    return rows < ROWS ? ceil_div(rows, PART) : ROWS / PART;
+  }
+  template <u32 PART>
+  DEVICE static u32 bytes_without(u32 parts) {
+    return (ROWS / PART - parts) * PART * BOXES * ROW_BYTES;
+  }
+  // Which map they are copied by: `map` where they are all there.
+  template <u32 PART>
+  DEVICE static const ptx::TensorMap& map_of(const ptx::TensorMap& map, const ptx::TensorMap& map_of_part, u32 parts) {
+    return parts == ROWS / PART ? map : map_of_part;
+  }
+  // Copies so many parts. It takes the copy engine longer to fill in a row of zeros than to copy one, so those without rows
+  // stay away.
+  template <u32 PART, class... Group>
+  DEVICE static void load_parts(u32 slot, const ptx::TensorMap& map, const ptx::TensorMap& map_of_part, u32 inner, u32 outer,
+                                u32 full, u32 parts, Group... group) {
+    if (parts == ROWS / PART) return load(slot, map, inner, outer, full, group...);
+#pragma unroll
+    for (u32 part = 0; part + 1 < ROWS / PART; ++part)
+      if (part < parts)
+#pragma unroll
+        for (u32 box = 0; box < BOXES; ++box)
+          From::load(address(slot) + box * BOX_BYTES + part * PART * ROW_BYTES, map_of_part, inner + box * ELEMENTS,
+                     outer + part * PART, full, group...);
+  }
+
+  // The same as `load` into a CTA that is in no cluster.
   template <class... Group>
   DEVICE static void load_own(u32 slot, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, Group... group) {
 #pragma unroll
