@@ -9,11 +9,15 @@ import pytest
 from gemmgen import catalog
 from gemmgen.backends import lower
 from gemmgen.backends.limits import LIMITS, shared_limit
+from gemmgen.catalog.grouped import in_k_groups
 from gemmgen.ir import Arch, Cluster, CutRemainder, DType, KernelSpec, OneTile, Operand, Ring, Role, Tile
 
 FP8 = catalog.fp8_gemm_nt(catalog.Shape(128, 128))
 BF16 = catalog.bf16_gemm("nt", catalog.Shape(128, 128))
 NN = catalog.bf16_gemm("nn", catalog.Shape(128, 128))
+TN = catalog.bf16_gemm("tn", catalog.Shape(128, 128))
+SHARED = catalog.bf16_gemm("nt", catalog.Shape(128, 128, cluster=(1, 2)))
+OF_K = in_k_groups(catalog.fp8_gemm_nt(catalog.Shape(128, 128), DType.F32, True, sfb_columns=1), "counts", 128, True)
 
 
 STRIPS = catalog.fp8_gemm_nt(catalog.Shape(64, 64, groups=1, ctas_per_sm=2, strips=4))
@@ -42,7 +46,21 @@ def ring(spec: KernelSpec, name: str, **changes: Any) -> dict[str, Any]:
     return {"rings": tuple(each.replace(**changes) if each.name == name else each for each in spec.rings)}
 
 
+def parts(spec: KernelSpec, rows: int = 32) -> dict[str, Any]:
+    """A's last tiles in boxes of so many rows."""
+    return {"roles": role(spec, "load", body=spec.load.body.replace(part_rows=rows))}
+
+
 REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
+    "parts of the whole": (FP8, parts(FP8, 128), "has part_rows=128: tile.m is 128, which is not several of those"),
+    "parts of nothing whole": (FP8, parts(FP8, 48), "has part_rows=48: tile.m is 128, which is not several of those"),
+    "parts of k": (TN, parts(TN), "has part_rows=32, but rows of boxes of 'a' are k; make it k-contiguous"),
+    "parts that CTAs share": (SHARED, parts(SHARED), "has part_rows=32, but 2 CTAs share boxes of 'a'; set cluster.n"),
+    "parts of groups of k": (
+        OF_K,
+        parts(OF_K),
+        "has part_rows=32 and groups of k, in all of which A has the same rows",
+    ),
     "cluster": (FP8, {"cluster": Cluster(m=2, n=2)}, "cluster 2x2 has 4 CTAs; at most 2 here"),
     "warps": (
         FP8,

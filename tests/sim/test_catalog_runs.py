@@ -125,6 +125,25 @@ def push_family() -> Iterator[Subject]:
     yield Subject(bf16_gemm("nt", Shape(64, 16, groups=1, k_bytes=256, splits=2)), 24, 40, 0)
 
 
+def part_family() -> Iterator[Subject]:
+    """Last tiles in boxes of some rows: one, several, all of them; beside whole tiles; under every walk over tiles."""
+    for m in (1, 17, 48, 49, 80, 128 + 33):
+        yield Subject(fp8_gemm_nt(replace(NARROW, part_rows=16)), m, 40, 272)
+    yield Subject(fp8_gemm_nt(replace(NARROW, part_rows=8), DType.F32, True, "k", 1), 9, 40, 272)
+    yield Subject(fp8_gemm_nt(replace(NARROW, part_rows=32), direct_store=True), 70, 33, 144)
+    yield Subject(bf16_gemm("nt", Shape(64, 16, groups=1, k_bytes=256, part_rows=32)), 88, 40, 264)  # two atoms
+    yield Subject(bf16_gemm("nn", Shape(128, 64, slots=2, part_rows=32)), 200, 72, 136)
+    yield Subject(bf16_gemm("nt", Shape(192, 48, groups=3, part_rows=64)), 250, 56, 72)
+    yield Subject(fp8_gemm_nt(Shape(128, 96, slots=3, cut=3, part_rows=32)), 136, 200, 400, sms=2)
+    yield Subject(fp8_gemm_nt(Shape(128, 64, width=32, slots=2, overlap=True, part_rows=32)), 264, 136, 400, sms=2)
+    rounds = Shape(64, 64, groups=1, slots=2, unroll=1, rounds=True, strips=2, part_rows=16)
+    yield Subject(fp8_gemm_nt(rounds), 80, 136, 640)
+    yield Subject(fp8_gemm_nt(replace(NARROW_SPLIT, part_rows=32), programmatic_launch=True), 20, 24, 784)
+    yield Subject(bf16_gemm("nt", Shape(128, 48, splits=4, slots=2, part_rows=32)), 70, 40, 456)
+    yield Subject(fp8_gemm_nt(Shape(128, 64, slots=2, cluster=(2, 1), part_rows=32)), 150, 72, 272, sms=2)
+    yield Subject(fp8_gemm_nt(Shape(32, 64, groups=1, swap=True, slots=2, part_rows=8)), 43, 136, 272)
+
+
 FAMILIES = (
     bf16_family,
     fp8_family,
@@ -135,6 +154,7 @@ FAMILIES = (
     overlap_family,
     edge_family,
     push_family,
+    part_family,
 )
 SUBJECTS = [subject for family in FAMILIES for subject in family()]
 

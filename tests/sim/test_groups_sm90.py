@@ -24,6 +24,8 @@ TALL = Shape(256, 16, unroll=1)
 BESIDE = Shape(128, 32, unroll=1, overlap=True)
 """Epilogues beside the next tile's products, which may be another group's."""
 SHARED_A, SHARED_B = Shape(64, 32, groups=1, cluster=(1, 2)), Shape(64, 32, groups=1, cluster=(2, 1))
+PARTS = Shape(64, 32, groups=1, part_rows=16)
+"""Of a group's last tile only boxes that have rows are fetched, where its end is known to one thread."""
 PAIRED = Shape(64, 64, groups=1, ctas_per_sm=2)
 WIDE = Shape(64, 256, groups=1, width=128, unroll=1)
 
@@ -77,6 +79,9 @@ def test_every_kind_of_factors_and_layout(kind: str, by: str) -> None:
         ("fp8", SHARED_B, "ends"),
         ("bf16_nn", SHARED_B, "counts"),
         ("fp8", PAIRED, "counts"),
+        ("fp8", PARTS, "ids"),
+        ("fp8", PARTS, "ends"),
+        ("bf16_nt", PARTS, "counts"),
     ],
 )
 def test_every_kind_of_tile(kind: str, shape: Shape, by: str) -> None:

@@ -49,6 +49,30 @@ def producer_slots_half_as_far_apart(text: str, plan: Plan) -> str:
     return with_operand(text, [shift], 2, str(int(shift.operands[2]) - 1))
 
 
+@planted("fp8_parts", says=r"ab\.full\[\d\]")
+def bytes_expected_of_parts_that_stay_away(text: str, plan: Plan) -> str:
+    return with_operand(text, find(text, "mbarrier.arrive.expect_tx")[:1], 2, str(plan.mainloop.tx_bytes))
+
+
+@planted("fp8_parts", says=r"ab\.full\[\d\]")
+def a_part_with_rows_stays_away(text: str, plan: Plan) -> str:
+    return delete(text, find(text, LOAD)[2:3])
+
+
+@planted("fp8_parts")
+def a_part_where_another_goes(text: str, plan: Plan) -> str:
+    first, second = find(text, LOAD)[1:3]
+    return with_operand(text, [second], 0, first.operands[0])
+
+
+@planted("fp8_parts", says=r"ab\.")
+def a_part_by_the_map_of_whole_tiles(text: str, plan: Plan) -> str:
+    """More rows than the slot waits for, past its end."""
+    whole, first, second = find(text, LOAD)[:3]
+    a, part = (each.operands[1].split(",")[0].strip("[ ") for each in (whole, first))
+    return replace(text, second, rewrite(second, _1=second.operands[1].replace(part, a)))
+
+
 @planted("fp8_pair", says=r"ab\.full\[\d\]")
 def multicast_only_to_the_first_cta(text: str, plan: Plan) -> str:
     copy = find(text, f"{LOAD}.global.mbarrier::complete_tx::bytes.multicast")[0]

@@ -191,6 +191,8 @@ _SUBJECTS = {
     "fp8_rows": Subject(fp8_gemm_nt(Shape(64, 32, groups=1, slots=2, unroll=1), sfa_major="k"), m=72, n=64, k=384),
     # A's tiles 64 x 32: three tiles on one CTA
     "fp8_small": Subject(fp8_gemm_nt(Shape(64, 32, groups=1, slots=2, unroll=1)), m=64, n=96, k=256),
+    # two tiles on one CTA: a whole one, then one of 24 rows, of which A comes in two boxes of four
+    "fp8_parts": Subject(fp8_gemm_nt(Shape(64, 32, groups=1, slots=2, unroll=1, part_rows=16)), m=88, n=32, k=384),
     # a pair of CTAs that share B by multicast
     "fp8_pair": Subject(fp8_gemm_nt(replace(_TWO_SLOTS, cluster=(2, 1))), m=256, n=256, k=384, sms=2),
     # four tiles on three CTAs: a whole one each, then a part each of the fourth, one of which lies outside the matrix
