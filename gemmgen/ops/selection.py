@@ -13,7 +13,8 @@ from typing import Any
 from gemmgen import catalog
 from gemmgen.catalog import FP8, FP8_FP4, FUSED, LAYOUTS, MXFP4, NVFP4, PairShape, Product, Shape, WarpShape
 from gemmgen.ir import Arch, ClusterSplitK, DType, Epilogue, KernelSpec
-from gemmgen.ops import choice, choice_prenorm, choice_sm100, choice_sm120
+from gemmgen.ops import choice, choice_grouped, choice_prenorm, choice_sm100, choice_sm120
+from gemmgen.ops.cost import Cost
 from gemmgen.ops.family import Candidate, Family, Last, S, Selection, as_it_is
 from gemmgen.ops.groups import GROUPED_NAME, Groups
 from gemmgen.ops.mk_alignment import DEFAULT
@@ -138,7 +139,7 @@ def _candidates(
 
 def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choices) -> Family[Shape]:
     d, residual, direct = choices.d, choices.residual, choices.direct_store
-    count, last, groups = choices.group_count, _last(choices), choices.groups
+    last, groups = _last(choices), choices.groups
     wide = _dividing(groups, catalog.WIDE_GROUPED_SHAPES, _unit_rows) if groups else ()
     if operator == "fp8_gemm_nt":
         given = (d, residual, choices.sfa_major, choices.sfb_columns, direct)
@@ -147,7 +148,7 @@ def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choic
         shapes = _admitted(choices, dense, tiles, _unit_rows)
         return Family(
             shapes,
-            lambda shape: choice.cost(shape, m, n, k, sms, True, count, groups is not None),
+            _rule_sm90(choices, m, n, k, sms, True),
             lambda shape: _fp8(shape, *given),
             tuple(catalog.behind(shape, choices.epilogue) for shape in shapes),
             wide,
@@ -162,11 +163,19 @@ def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choic
         _admitted(
             choices, catalog.gradient_shapes(DType.BF16, direct) if choices.accumulate else dense, grouped, _unit_rows
         ),
-        lambda shape: choice.cost(shape, m, n, 2 * k, sms, False, count, groups is not None),
+        _rule_sm90(choices, m, n, 2 * k, sms, False),
         lambda shape: _bf16(layout, shape, d, residual, direct),
         others=wide,
         last=last,
     )
+
+
+def _rule_sm90(choices: Choices, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -> Callable[[Shape], Cost]:
+    """What a tile costs; sums that are added to, mostly of groups, go by the rule of groups."""
+    count, of_rows = choices.group_count, choices.groups is not None
+    if of_rows or choices.accumulate:
+        return lambda shape: choice_grouped.cost(shape, m, n, k_bytes, sms, promoted, count, of_rows)
+    return lambda shape: choice.cost(shape, m, n, k_bytes, sms, promoted)
 
 
 def _family_sm100(operator: str, m: int, n: int, k: int, sms: int, choices: Choices) -> Family[PairShape]:

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gemmgen import catalog
 from gemmgen.catalog import Shape
 from gemmgen.ir import CutRemainder
-from gemmgen.ops import choice, choice_sm100, choice_sm120
+from gemmgen.ops import choice, choice_grouped, choice_sm100, choice_sm120
 from gemmgen.ops.cost import Cost, beside_memory, in_waves
 
 SQUARE, NARROW = Shape(128, 128), Shape(64, 16, groups=1)
 
 
 def test_costs_by_hand() -> None:
-    """4096 x 4096 x 8192 bytes on 132 SMs: 1024 tiles are 8 waves of 64 blocks of 512 + 60 cycles."""
+    """4096 x 4096 x 8192 bytes on 132 SMs: 1024 tiles are 8 waves of 64 blocks, each 640 lines of shared memory.
+
+    128 + 128 lines are written, and two warpgroups read 64 + 128; products take 16384 / 30.5 + 75 cycles, which is less.
+    """
     cost = choice.cost(SQUARE, 4096, 4096, 8192, 132, promoted=False)
-    memory = (2 * 4096 * 8192 + 2 * 4096 * 4096) / 1690
-    compute = 8 * (64 * 572 + 600 + 1024) + 1000
-    assert cost.total == pytest.approx(compute + 0.1 * memory)
-    assert cost.terms["products"] == pytest.approx(1024 / 132 * 64 * 572)
-    assert cost.terms["waves"] == pytest.approx((8 - 1024 / 132) * (64 * 572 + 1624))
-    assert cost.dominant == "products"
+    block = 640 * 128 / 120
+    memory = (2 * 4096 * 8192 + 2 * 4096 * 4096) / 2200
+    compute = 8 * (64 * block + 1600 + 1024) + 300
+    assert cost.total == pytest.approx(compute + 0.45 * memory)
+    assert cost.terms["shared memory"] == pytest.approx(1024 / 132 * 64 * block)
+    assert cost.terms["waves"] == pytest.approx((8 - 1024 / 132) * (64 * block + 2624))
+    assert cost.dominant == "shared memory"
 
 
-def test_what_is_bound_by_memory_counts_a_tenth_of_the_rest() -> None:
+def test_what_is_bound_by_memory_counts_a_share_of_the_rest() -> None:
     wide = choice.cost(SQUARE, 128, 2**20, 128, 2**20, promoted=False)
     assert wide.dominant == "device memory"
-    assert wide.total == pytest.approx(((128 + 2**20) * 128 + 2**28) / 1690 + 0.1 * (572 + 1624 + 1000))
+    copies = 256 * 128 * 2**13 / 6700  # L2 serves all tiles at once
+    memory = ((128 + 2**20) * 128 + 2**28) / 2200
+    assert wide.total == pytest.approx(memory + 0.45 * (copies + 2624 + 300))
 
 
 def test_narrow_tiles_are_bound_by_the_ring_and_crowded_ones_by_copies() -> None:
@@ -59,12 +67,13 @@ def test_waves_are_what_the_last_one_leaves_idle() -> None:
 
 def test_tiles_that_fill_no_wave_count_for_their_parts() -> None:
     """8192 x 2112 is 704 tiles of 128x192: five waves on 132 SMs and 44 tiles, whose 132 parts are one more."""
-    whole = 56 * (768 + 200) + 600 + 1536
-    part = 56 * (256 + 200) + 600 + 512
-    cost = choice.cost(Shape(128, 192, cut=3), 8192, 2112, 7168, 132, promoted=True)
-    memory = ((8192 + 2112) * 7168 + 2 * 8192 * 2112) / 1690
-    assert cost.total == pytest.approx(5 * whole + 1.3 * part + 1000 + 0.1 * memory)
-    assert Shape(128, 192, cut=3).schedule.waves(704, 132) == (5, 1)
+    shape = Shape(128, 192, cut=3)
+    whole = 56 * (128 * 192 / 30.5 + 145) + 1600 + 1536
+    part = 56 * (128 + 64 + 2 * (64 + 64)) * 128 / 120 + 1600 + 512  # bound by shared memory
+    cost = choice.cost(shape, 8192, 2112, 7168, 132, promoted=True)
+    memory = ((8192 + 2112) * 7168 + 2 * 8192 * 2112) / 2200
+    assert cost.total == pytest.approx(5 * whole + 1.4 * part + 300 + 0.45 * memory)
+    assert shape.schedule.waves(704, 132) == (5, 1)
 
 
 def test_tiles_stay_whole_where_parts_would_take_as_long() -> None:
@@ -79,14 +88,32 @@ def test_tiles_stay_whole_where_parts_would_take_as_long() -> None:
     assert CutRemainder(parts=4).waves(66, 132) == (0, 2) and CutRemainder(parts=4).waves(67, 132) == (1, 0)
 
 
-def test_lines_past_the_end_cost_more_than_those_inside() -> None:
-    """1051 rows in one wave: 229 of the last 256 rows lie past the end, or 101 of the last 128."""
-    wide, tall = Shape(128, 256), Shape(256, 128)
-    even = [choice.cost(shape, 1024, 4096, 8192, 132, False).total for shape in (wide, tall)]
-    assert even[0] == pytest.approx(even[1])
-    last = choice.cost(tall, 1051, 3072, 8192, 132, False)
-    assert last.terms["copies"] == pytest.approx(120 / 132 * 64 * ((256 + 128 - 229) * 128 / 70 + 229 * 5))
-    assert choice.cost(wide, 1051, 3072, 8192, 132, False).total < 0.9 * last.total
+def test_the_slowest_tile_of_a_wave_counts_and_whole_parts_past_the_end_stay_away() -> None:
+    """1051 rows in one wave of nine by eight tiles: the last has 27 rows, and 101 past the end; 96 may stay away.
+
+    72 CTAs take as many lines as their SMs can: 62 bytes a cycle.
+    """
+    line = 128 / 62
+    tile = Shape(128, 144, stream=True)
+    found = [choice._copies(replace(tile, part_rows=rows), 1051, 1152, 72, 132) for rows in (None, 32)]
+    assert found[0] == pytest.approx(max(128 * line, 27 * line + 101 * 2.4) + 144 * line)
+    assert found[1] == pytest.approx(128 * line + 144 * line)
+    one_row = choice._copies(replace(tile, part_rows=32), 1, 1152, 8, 132)
+    assert one_row == pytest.approx(line + 31 * 2.4 + 144 * line)
+
+
+def test_ctas_that_share_an_sm_share_what_it_takes() -> None:
+    half = Shape(64, 64, groups=1, ctas_per_sm=2)
+    alone, both = (choice._copies(half, 64, 64 * tiles, tiles, 132) for tiles in (100, 200))
+    assert alone == pytest.approx(128 * 128 / 62) and both == pytest.approx(128 * 128 * 2 / 62)
+
+
+def test_groups_have_constants_of_their_own() -> None:
+    """Eight groups of 1024 rows are taken to have 820 to 1229: 7 to 10 tiles each."""
+    cost = choice_grouped.cost(SQUARE, 1024, 2048, 4096, 132, True, 8, True)
+    down = round(8 * sum(-(-1024 * (100 + part) // 12800) for part in (-20, -12, -4, 4, 12, 20)) / 6)
+    waves = -(-down * 16 // 132)
+    assert cost.total - cost.terms["device memory"] == pytest.approx(waves * (32 * (512 + 105) + 1500 + 1024) + 1000)
 
 
 def test_the_larger_of_two_sides_counts_whole() -> None:
