@@ -4,7 +4,8 @@
 
 64 launches are queued behind a sleeping kernel; weights rotate through more memory than L2 holds. With a programmatic
 launch a kernel starts before the one ahead has ended and reads its weights meanwhile. cuBLAS FP8 is
-``torch._scaled_mm`` with one scale a tensor. The output of the last launch of every kind of chain is checked.
+``torch._scaled_mm`` with one scale a tensor. DeepGEMM's chains, launched without, are in the run where it is installed.
+The output of the last launch of every kind of chain is checked.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from statistics import median
 from typing import Any
 
@@ -35,6 +37,7 @@ WEIGHT_BYTES = 300 << 20
 SLEEP = 3_000_000
 """Cycles in which the host queues a chain."""
 Call = Callable[[int], object]
+Weights = Sequence[tuple[torch.Tensor, torch.Tensor | None]]
 
 
 def chain_us(calls: Sequence[Call], repeats: int) -> list[float]:
@@ -61,8 +64,24 @@ def specs(kind: str, m: int, n: int, k: int) -> tuple[Any, Any]:
     return spec_of(kind, m, n, k), early
 
 
+def deepgemm(kind: str, problem: Problem, weights: Weights, d: torch.Tensor) -> list[Call]:
+    """DeepGEMM's op, where it is installed."""
+    try:
+        library = import_module("deep_gemm")
+    except ImportError:
+        return []
+
+    def launch(index: int) -> object:
+        b, sfb = weights[index % len(weights)]
+        if kind == "bf16":
+            return library.bf16_gemm_nt(problem.a, b, d)
+        return library.fp8_gemm_nt((problem.a, problem.sfa), (b, sfb), d)
+
+    return [launch]
+
+
 def chains(kind: str, m: int, n: int, k: int, problem: Problem) -> tuple[list[Call], torch.Tensor]:
-    """cuBLAS, the op's kernel and one launched early, on weights by turns; and the output of the last two."""
+    """cuBLAS, the op's kernel, that launched early, and others, on weights by turns; and the output of all but one."""
     count = max(2, min(LAUNCHES, WEIGHT_BYTES // (n * k * problem.b.element_size())))
     weights = [(problem.b.clone(), None if problem.sfb is None else problem.sfb.clone()) for _ in range(count)]
     d, one = problem.output(), torch.ones((), device="cuda")
@@ -83,7 +102,7 @@ def chains(kind: str, m: int, n: int, k: int, problem: Problem) -> tuple[list[Ca
 
         return launch
 
-    return [cublas, *map(call, specs(kind, m, n, k))], d
+    return [cublas, *map(call, specs(kind, m, n, k)), *deepgemm(kind, problem, weights, d)], d
 
 
 def measure(kind: str, m: int, n: int, k: int, repeats: int) -> dict[str, Any]:
@@ -98,10 +117,11 @@ def measure(kind: str, m: int, n: int, k: int, repeats: int) -> dict[str, Any]:
         errors.append(worst_tile(d, problem.expected))
     if not max(errors) < ROUNDING:
         raise SystemExit(f"{kind} m={m} n={n} k={k}: the result is wrong, worst tiles {errors}")
-    cublas, plain, early = chain_us(calls, repeats)
+    cublas, plain, early, *others = chain_us(calls, repeats)
     tile, early_tile = (spec.name.split("_bf16_")[-1] for spec in specs(kind, m, n, k))
     row = {"kind": kind, "m": m, "n": n, "k": k, "tile": tile, "early_tile": early_tile, "worst_tile": max(errors)}
-    return {**row, "cublas_us": cublas, "us": plain, "programmatic_us": early}
+    row |= {"cublas_us": cublas, "us": plain, "programmatic_us": early}
+    return row | {"deepgemm_us": others[0]} if others else row
 
 
 def main() -> None:
@@ -118,6 +138,7 @@ def main() -> None:
         print(
             f"{row['kind']:4} {row['m']:4} {row['n']:5} {row['k']:5} cuBLAS {row['cublas_us']:6.1f}  "
             f"{row['tile']} {row['us']:6.1f}  {row['early_tile']} {row['programmatic_us']:6.1f} us  "
+            f"DeepGEMM {row.get('deepgemm_us', math.nan):6.1f}  "
             f"err {row['worst_tile']:.1e}",
             flush=True,
         )

@@ -4,8 +4,8 @@
     python benchmarks/fit.py times.jsonl --seconds 200
 
 Moves one constant after the other by random steps, within what the hardware can be, for the smallest loss: how much
-time picks lose against the best candidate, by the mean and by the worst, and a little of how far predicted times are from
-measured ones, so that terms keep their meaning. Candidates that cost nearly the same count as if either might be
+time picks lose against the best candidate, by the mean and by the worst, and a little of how far predicted times are
+from measured ones, so that terms keep their meaning. Candidates that cost nearly the same count as if either might be
 picked, or the loss would move in jumps. What the rule is judged by are other problems (benchmarks/selection.py).
 """
 

@@ -18,11 +18,11 @@ from gemmgen.commands.targets import Sizes
 from gemmgen.ir import KernelSpec
 from gemmgen.runtime.timing import Flush, times
 
-FIRST_LOOK, FEWEST, MOST = 3, 9, 31
+FIRST_LOOK, FEWEST, MOST = 3, 9, 61
 """Launches of each kernel to see which are close, and of those that are."""
 CLOSE = 1.3
 """Kernels are timed again that take no more than this times the fastest."""
-BUDGET_US = 80_000
+BUDGET_US = 160_000
 """About the time that the second look may take for each problem."""
 LAUNCH_US = 350
 """What a timed launch takes beside its kernel: the flush and the sleep."""

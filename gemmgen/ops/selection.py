@@ -12,7 +12,7 @@ from typing import Any
 
 from gemmgen import catalog
 from gemmgen.catalog import FP8, FP8_FP4, FUSED, LAYOUTS, MXFP4, NVFP4, PairShape, Product, Shape, WarpShape
-from gemmgen.ir import Arch, ClusterSplitK, DType, Epilogue, KernelSpec
+from gemmgen.ir import Arch, DType, Epilogue, KernelSpec
 from gemmgen.ops import choice, choice_grouped, choice_prenorm, choice_sm100, choice_sm120
 from gemmgen.ops.cost import Cost
 from gemmgen.ops.family import Candidate, Family, Last, S, Selection, as_it_is
@@ -35,10 +35,6 @@ OPERATORS = (*UNFUSED, *FUSED)
 SM90_OPERATORS = ("fp8_gemm_nt", *BF16_OPERATORS, *FUSED)
 PRENORM = "tf32_hc_prenorm_gemm"
 SCALES_PER_WORD = 4
-MOST_FEW_ROWS = 128
-"""Up to so many rows a product that is launched early is a stream of weights, whichever tile it has."""
-READING_AHEAD = 1.2
-"""What an early start with weights is worth: chains on an H100 gain at 1.17 times the least cost, and lose at 1.22."""
 
 
 @dataclass(frozen=True)
@@ -77,29 +73,15 @@ def spec_for(
 
     ``choices`` are fields of ``Choices``: arch ("sm90"), card, d, residual, direct_store, epilogue and others. On sm120
     factors with scales are k-contiguous in every layout: what lies otherwise is turned first. With
-    ``programmatic_launch`` (sm90) the kernel starts before the one ahead of it in the stream has ended, and one for few
-    rows reads B and its scales then: no kernel that may still run may write them.
+    ``programmatic_launch`` (sm90) the kernel starts before the one ahead of it in the stream has ended, and one that
+    has a tile a CTA reads B and its scales then: no kernel that may still run may write them.
     """
     if programmatic_launch and (choices.get("arch", Arch.SM90) != Arch.SM90 or operator == PRENORM):
         raise UnsupportedArchitecture(f"programmatic_launch: {operator} starts early on sm90 alone; leave it out")
     if operator == PRENORM:
         return prenorm_spec(m, n, sms, choices.get("arch", "sm90"))
-    selection = select(operator, m, n, k, sms, Choices(**choices))
-    if not programmatic_launch:
-        return selection.picked.spec
-    return catalog.launched_early(_reading_ahead(selection, m))
-
-
-def _reading_ahead(selection: Selection, m: int) -> KernelSpec:
-    """Of few rows the cheapest kernel that has a tile a CTA, as it reads weights while the kernel ahead ends.
-
-    Unless the rule thinks it ``READING_AHEAD`` times as dear as the cheapest of all.
-    """
-    ahead = [each for each in selection.candidates if isinstance(each.spec.schedule, ClusterSplitK)]
-    if m > MOST_FEW_ROWS or not ahead:
-        return selection.picked.spec
-    first, least = (min(some, key=lambda each: each.cost.key) for some in (ahead, selection.candidates))
-    return first.spec if first.cost.total <= READING_AHEAD * least.cost.total else selection.picked.spec
+    picked = select(operator, m, n, k, sms, Choices(**choices)).picked.spec
+    return catalog.launched_early(picked) if programmatic_launch else picked
 
 
 def select(operator: str, m: int, n: int, k: int, sms: int, choices: Choices) -> Selection:

@@ -18,7 +18,7 @@ SQUARE, NARROW = Shape(128, 128), Shape(64, 16, groups=1)
 def test_costs_by_hand() -> None:
     """4096 x 4096 x 8192 bytes on 132 SMs: 1024 tiles are 8 waves of 64 blocks, each 640 lines of shared memory.
 
-    128 + 128 lines are written, and two warpgroups read 64 + 128; products take 16384 / 30.5 + 75 cycles, which is less.
+    128 + 128 lines are written, and two warpgroups read 64 + 128; products take 16384 / 30.5 + 75 cycles, that is less.
     """
     cost = choice.cost(SQUARE, 4096, 4096, 8192, 132, promoted=False)
     block = 640 * 128 / 120
@@ -69,7 +69,7 @@ def test_tiles_that_fill_no_wave_count_for_their_parts() -> None:
     """8192 x 2112 is 704 tiles of 128x192: five waves on 132 SMs and 44 tiles, whose 132 parts are one more."""
     shape = Shape(128, 192, cut=3)
     whole = 56 * (128 * 192 / 30.5 + 145) + 1600 + 1536
-    part = 56 * (128 + 64 + 2 * (64 + 64)) * 128 / 120 + 1600 + 512  # bound by shared memory
+    part = 56 * (128 + 64) * 128 * 132 / 6700 + 1600 + 512  # bound by what L2 serves all SMs
     cost = choice.cost(shape, 8192, 2112, 7168, 132, promoted=True)
     memory = ((8192 + 2112) * 7168 + 2 * 8192 * 2112) / 2200
     assert cost.total == pytest.approx(5 * whole + 1.4 * part + 300 + 0.45 * memory)

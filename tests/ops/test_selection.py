@@ -78,19 +78,14 @@ def test_unknown_names_are_refused() -> None:
 
 
 @pytest.mark.parametrize("operator", ["fp8_gemm_nt", "bf16_gemm_nt"])
-def test_a_product_of_few_rows_that_is_launched_early_reads_weights_ahead(operator: str) -> None:
-    for m, n, k in ((1, 7168, 2048), (64, 4096, 7168), (128, 576, 7168)):
+def test_what_is_launched_early_is_the_same_kernel_and_may_read_weights_ahead(operator: str) -> None:
+    for m, n, k in ((1, 2112, 7168), (64, 576, 7168), (128, 576, 7168), (128, 24576, 1536), (4096, 7168, 2048)):
+        plain = spec_for(operator, m, n, k, 132)
         early = spec_for(operator, m, n, k, 132, programmatic_launch=True)
-        assert early.programmatic_launch and early.schedule.kind == "cluster_split_k"
-        assert early.ahead == (("b", "sfb") if operator == "fp8_gemm_nt" else ("b",))
-    large = spec_for(operator, 4096, 7168, 2048, 132, programmatic_launch=True)
-    assert large.programmatic_launch and not large.ahead
-    assert not spec_for(operator, 64, 4096, 7168, 132).programmatic_launch
-
-
-def test_where_tiles_that_read_ahead_are_too_dear_another_is_launched_early() -> None:
-    early = spec_for("bf16_gemm_nt", 128, 24576, 1536, 132, programmatic_launch=True)
-    assert early.programmatic_launch and early.schedule.kind == "persistent" and not early.ahead
+        assert early.programmatic_launch and not plain.programmatic_launch and early.name == f"{plain.name}_pdl"
+        split = plain.schedule.kind == "cluster_split_k"
+        assert split == (n in (576, 2112))
+        assert early.ahead == ((("b", "sfb") if operator == "fp8_gemm_nt" else ("b",)) if split else ())
 
 
 def test_only_hopper_launches_early() -> None:
