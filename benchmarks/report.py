@@ -486,7 +486,8 @@ def text() -> str:
         "",
         "Written by `benchmarks/report.py` from `benchmarks/results/`. Large FP8 tiles with 128x128 scales have become",
         "faster since: their loops are copied out for whole rounds, scales of B come in strips, and what they sum is",
-        "staged beside products. That was measured on [another card](performance_h200.md).",
+        "staged beside products; and so have tiles of which 33 rows or more lie past the end, which are not fetched.",
+        "That was measured on [another card](performance_h200.md).",
         "",
     ]
     return (
