@@ -42,8 +42,9 @@ def inputs(spec: KernelSpec) -> dict[str, torch.Tensor]:
     for index, operand in enumerate(spec.operands):
         if operand.name == spec.output.name:
             continue
-        rows, cols = (-(-sizes(spec)[axis] // per) for axis, per in map(split_axis, operand.box))
-        tensors[operand.name] = laid_out(operand, numbers(spec, operand, rows, cols, index))
+        extents = [-(-sizes(spec)[axis] // per) for axis, per in map(split_axis, operand.box)]
+        found = numbers(spec, operand, *([1] * (2 - len(extents))), *extents, index)
+        tensors[operand.name] = laid_out(operand, found) if len(extents) == 2 else found[0]
     return tensors
 
 
@@ -87,7 +88,8 @@ def on_gpu(spec: KernelSpec) -> torch.Tensor:
     tensors = {}
     for operand in spec.operands:
         if operand.name != spec.output.name:
-            tensors[operand.name] = laid_out(operand, inputs(spec)[operand.name].cuda())
+            tensor = inputs(spec)[operand.name].cuda()
+            tensors[operand.name] = laid_out(operand, tensor) if tensor.dim() == 2 else tensor
     d = empty_output(spec, "cuda")
     gemmgen.op(spec)(**tensors, d=d)
     return d.cpu()

@@ -20,6 +20,7 @@ import reference  # noqa: E402
 from agreement import inputs, on_gpu  # noqa: E402
 
 from gemmgen import catalog  # noqa: E402
+from gemmgen.ir import Bias, DType, KernelSpec, Operand  # noqa: E402
 from gemmgen.runtime.gpu_target import GpuTarget  # noqa: E402
 
 KERNELS = (
@@ -43,6 +44,16 @@ KERNELS = (
 )
 
 
+BIASED = ("sm90_fp8_gemm_nt_bf16_128x256", "sm90_fp8_gemm_nt_bf16_128x144", "sm90_bf16_gemm_nt_bf16_128x128")
+"""Of these with a bias behind them, too: sums that start from it, read a tile ahead or not, and a chain."""
+
+
+def biased(spec: KernelSpec) -> KernelSpec:
+    """The same kernel, which adds a bias along n."""
+    operands = (Operand(name="bias", dtype=DType.F32, box=("n",)), *spec.operands)
+    return spec.replace(name=f"{spec.name}_bias", operands=operands, epilogue=(Bias(vector="bias"), *spec.epilogue))
+
+
 def pretend(sms: int) -> None:
     """Grids as on a GPU of that many SMs."""
     GpuTarget.sms = property(lambda target: sms)  # type: ignore[method-assign, assignment]
@@ -51,13 +62,15 @@ def pretend(sms: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sms", type=int, help="launch grids for so few SMs; as many as there are if left out")
-    sms = parser.parse_args().sms
-    if sms is not None:
-        pretend(sms)
-    for name in KERNELS:
-        spec = catalog.specs()[name]
-        reference.check(on_gpu(spec), spec, inputs(spec))
-        print(name, "right", flush=True)
+    parser.add_argument("--match", default="", help="only kernels whose name has this in it")
+    given = parser.parse_args()
+    if given.sms is not None:
+        pretend(given.sms)
+    specs = catalog.specs()
+    for spec in (*(specs[name] for name in KERNELS), *(biased(specs[name]) for name in BIASED)):
+        if given.match in spec.name:
+            reference.check(on_gpu(spec), spec, inputs(spec))
+            print(spec.name, "right", flush=True)
 
 
 if __name__ == "__main__":
