@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gemmgen.backends.names import C_TYPES
+from gemmgen.backends.names import C_TYPES, moved_columns
 from gemmgen.ir import (
     Arch,
     Groups,
@@ -119,8 +119,9 @@ def _cleared_columns(plan: Plan, operand: Operand) -> str:
     width = f"(TILE_N + {per - 1}) / {per}" if scales and plan.tile.n % per else f"TILE_N{part}"
     columns = f"gemmgen::ceil_div(p.n, {per})" if scales else f"p.n{part}"
     staged = "_rows" if operand.name == plan.store.operand and plan.store.through is not None else ""
-    at, along_m = f"p.{operand.name}{staged}", ", true" if operand.inner == "m" else ""
-    return f"{width}{along_m}>({at}, {at}_stride, rows, tile.next(), tile.n(){part}, {columns}"
+    moved = moved_columns(plan.store) if operand.name == plan.store.operand else ""
+    at, order = f"p.{operand.name}{staged}", ", true" if operand.inner == "m" else f", false, {moved}" if moved else ""
+    return f"{width}{order}>({at}, {at}_stride, rows, tile.next(), tile.n(){part}, {columns}"
 
 
 def extents(plan: Plan) -> str:

@@ -33,10 +33,15 @@ WORD_SOURCES = {
 """What boxes of words of scales are of, by whether they take halves in turn and whether every group has a matrix."""
 
 
+def moved_columns(store: StorePlan) -> str:
+    """Where columns lie that leave gaps in heads, if they do."""
+    heads = store.heads
+    return f"gemmgen::HeadSplit<{heads.left}, {heads.mid}, {heads.right}>" if heads else ""
+
+
 def columns_of(store: StorePlan) -> str:
     """The last argument of a store whose columns move, or are added to by lanes, with a comma first; else nothing."""
-    heads = store.heads
-    moved = f"gemmgen::HeadSplit<{heads.left}, {heads.mid}, {heads.right}>" if heads else ""
+    moved = moved_columns(store)
     if store.accumulate and store.through is None:
         return f", gemmgen::Adding<{moved or 'gemmgen::SideBySide'}>"
     return f", {moved}" if moved else ""

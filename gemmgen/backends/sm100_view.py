@@ -179,16 +179,14 @@ def _rows_line(plan: Plan) -> str:
     lanes = "Rows" if plan.mma.lane_axis == "m" else "Columns"
     ctype = C_TYPES[store.dtype]
     alike = lanes == "Columns" and all(_is_alike(entry) for entry in plan.epilogue[:-1])
-    moved = columns_of(store)
-    apart = ", !gemmgen::ELEMENTWISE" if moved and lanes == "Columns" else ""
-    mark = (", gemmgen::ELEMENTWISE" if alike else apart) + moved
+    rows, cut = groups.staged_rows(plan)
+    columns = columns_of(store) or (rows and store.through and ", gemmgen::SideBySide") or ""
+    apart = ", !gemmgen::ELEMENTWISE" if columns and lanes == "Columns" else ""
+    mark = (", gemmgen::ELEMENTWISE" if alike else apart) + columns
     if store.through is None:
         count = store.row_bytes // store.dtype.bytes if lanes == "Rows" else store.rows
         begin = groups.address(plan, store.operand) if plan.groups else slice_place(plan)
         return f"gemmgen::Direct{lanes}<{ctype}, {count}{mark}> out({begin}, p.{store.operand}_stride);"
     size = store.row_bytes if lanes == "Rows" else store.rows
-    rows, cut = groups.staged_rows(plan)
-    if rows:
-        mark = (mark or (", !gemmgen::ELEMENTWISE" if lanes == "Columns" else "")) + ", gemmgen::SideBySide"
     kind = f"gemmgen::Staged{lanes}<{ctype}, {size}, {store.through}::SLOTS{mark}{rows}>"
     return f"{kind} out(p.{store.operand}, {store.through}::{store.operand.upper()}, warp{cut});"

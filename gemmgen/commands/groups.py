@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from gemmgen.commands.inputs import Operands, random_operands
+from gemmgen.commands.reference import head_columns
 from gemmgen.ir import KernelSpec, Operand, RowGroups
 from gemmgen.ops.problem import TORCH_DTYPES
 from gemmgen.runtime.arguments import expected_shape
@@ -153,12 +154,12 @@ def stray_bytes(spec: KernelSpec, operand: Operand, output: torch.Tensor, layout
     left = torch.empty(0, dtype=output.dtype).set_(
         untouched.untyped_storage(), output.storage_offset(), output.shape, output.stride()
     )
+    columns = head_columns(operand.heads, output.shape[-1]) if operand.heads else slice(None)
     for group in range(layout.groups):
-        rows_of(operand, left, layout, group).copy_(rows_of(operand, output, layout, group))
+        rows_of(operand, left, layout, group)[..., columns] = rows_of(operand, output, layout, group)[..., columns]
     cleared = isinstance(spec.groups, RowGroups) and spec.groups.zero_padding and "m" in operand.plane
     for start, count in layout.gaps if cleared else ():
-        rows = left.narrow(operand.plane.index("m"), start, count)
-        (rows.mT if operand.inner == "m" and rows.dim() > 1 else rows).view(torch.uint8).zero_()
+        left.narrow(operand.plane.index("m"), start, count)[..., columns] = 0
     return int((memory != untouched).sum())
 
 

@@ -181,7 +181,7 @@ def numbers_of(spec: KernelSpec, outputs: Operands, output: str | None = None) -
     value = outputs[output or spec.output.name]
     assert isinstance(value, torch.Tensor)
     if spec.output.heads is not None and output in (None, spec.output.name):
-        return value[:, _columns(spec.output.heads, value.shape[1])]
+        return value[:, head_columns(spec.output.heads, value.shape[1])]
     if not isinstance(step, Quantise) or output not in (None, step.to):
         value = value.sum(0) if spec.sliced else value
         return value[:, None] if value.dim() == 1 else value
@@ -193,7 +193,7 @@ def numbers_of(spec: KernelSpec, outputs: Operands, output: str | None = None) -
     return codes * spread_scales * (tensor_scale.double() if isinstance(tensor_scale, torch.Tensor) else tensor_scale)
 
 
-def _columns(heads: HeadSplit, stored: int) -> torch.Tensor:
+def head_columns(heads: HeadSplit, stored: int) -> torch.Tensor:
     """Which of an output's columns are the product's: all but the gaps in the middle of heads."""
     place = torch.arange(stored) % (heads.head + heads.mid)
     return ((place < heads.left) | (place >= heads.left + heads.mid)).nonzero().flatten()

@@ -9,14 +9,27 @@ import pytest
 from gemmgen import catalog
 from gemmgen.backends import lower
 from gemmgen.backends.limits import LIMITS, shared_limit
-from gemmgen.catalog.grouped import in_k_groups
-from gemmgen.ir import Arch, Cluster, CutRemainder, DType, KernelSpec, OneTile, Operand, Ring, Role, Tile
+from gemmgen.catalog.grouped import in_k_groups, in_row_groups
+from gemmgen.ir import (
+    Arch,
+    Cluster,
+    CutRemainder,
+    DType,
+    HeadSplit,
+    KernelSpec,
+    OneTile,
+    Operand,
+    Ring,
+    Role,
+    Tile,
+)
 
 FP8 = catalog.fp8_gemm_nt(catalog.Shape(128, 128))
 BF16 = catalog.bf16_gemm("nt", catalog.Shape(128, 128))
 NN = catalog.bf16_gemm("nn", catalog.Shape(128, 128))
 TN = catalog.bf16_gemm("tn", catalog.Shape(128, 128))
 SHARED = catalog.bf16_gemm("nt", catalog.Shape(128, 128, cluster=(1, 2)))
+PRENORM = in_row_groups(catalog.tf32_hc_prenorm_gemm(catalog.PrenormShape(64, 24, whole=True)), "ends")
 OF_K = in_k_groups(catalog.fp8_gemm_nt(catalog.Shape(128, 128), DType.F32, True, sfb_columns=1), "counts", 128, True)
 
 
@@ -52,6 +65,12 @@ def parts(spec: KernelSpec, rows: int = 32) -> dict[str, Any]:
 
 
 REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
+    "heads of groups of k": (
+        OF_K,
+        {"operands": operand(OF_K, "d", heads=HeadSplit(left=64, mid=16, right=64))},
+        "has groups of k and an output with heads, which only outputs of rows have; store its columns side by side",
+    ),
+    "groups behind a prologue": (PRENORM, {}, "has groups and a prologue; only products without one are grouped"),
     "parts of the whole": (FP8, parts(FP8, 128), "has part_rows=128: tile.m is 128, which is not several of those"),
     "parts of nothing whole": (FP8, parts(FP8, 48), "has part_rows=48: tile.m is 128, which is not several of those"),
     "parts of k": (TN, parts(TN), "has part_rows=32, but rows of boxes of 'a' are k; make it k-contiguous"),

@@ -11,7 +11,8 @@ from grouped_problems import Layout, bf16_problem, counts_of, ends, fp8_problem,
 
 import gemmgen
 from gemmgen import ops
-from gemmgen.ir import Cast, DType, Epilogue, Gate, Operand, Quantise, Reduce, Store
+from gemmgen.catalog import head_split_output
+from gemmgen.ir import Cast, DType, Epilogue, Gate, HeadSplit, Operand, Quantise, Reduce, Store
 
 COUNTS = (5, 0, 70, 1)
 
@@ -167,6 +168,26 @@ def test_epilogues_of_numbers_and_vectors() -> None:
     wanted = problem.product * 0.5 + shift.double().repeat_interleave(torch.tensor([4, 3]), 0)
     assert isinstance(d, torch.Tensor) and torch.equal(d, wanted.bfloat16())
     assert made is gemmgen.fuse("m_grouped_bf16_gemm_nt_contiguous", chain)
+
+
+@pytest.mark.parametrize("form", ["contiguous", "masked"])
+def test_heads_of_groups_leave_gaps(form: str) -> None:
+    """Columns move within a row, and rows of groups end where they did; the gaps and what is between stay."""
+    heads = HeadSplit(left=4, mid=3, right=8)
+    made = gemmgen.fuse(f"m_grouped_bf16_gemm_nt_{form}", head_split_output(DType.BF16, heads))
+    layout = ends((4, 0, 3)) if form == "contiguous" else counts_of((4, 0, 3), 8)
+    problem = bf16_problem(layout)
+    wide = heads.columns(problem.product.shape[-1])
+    d = torch.full((*problem.product.shape[:-1], wide), 776.0).bfloat16()
+    last = (layout.given,) if form == "contiguous" else (layout.given, 4)
+    made(problem.a, problem.b, *last, d=d, **({"offsets": True} if form == "contiguous" else {}))
+    n = torch.arange(problem.product.shape[-1])
+    places = n + (n + heads.right) // heads.head * heads.mid
+    for group in range(3):
+        rows = layout.rows_of(d, group)
+        assert torch.equal(rows[..., places], layout.rows_of(problem.product, group).bfloat16())
+        rows[:] = 776.0
+    assert bool((d == 776).all())
 
 
 @pytest.mark.parametrize("form", ["contiguous", "masked"])

@@ -1,5 +1,6 @@
 // Schedules of groups: which group a tile is of and where its rows end is read from memory, by every role alike.
 #pragma once
+#include "gemmgen/columns.cuh"
 #include "gemmgen/schedule.cuh"
 
 namespace gemmgen {
@@ -115,7 +116,7 @@ class RowGroups {
 
 // Zeros in rows from `from` up to `to`, columns from n, at most COLS of `cols`; warps take rows in turn, or columns where
 // those lie along m.
-template <u32 COLS, bool ALONG_M = false, class T>
+template <u32 COLS, bool ALONG_M = false, class Columns = SideBySide, class T>
 DEVICE void clear_rows(T* out, u64 stride, u32 from, u32 to, u32 n, u32 cols, u32 warp, u32 warps) {
   const u32 end = n + COLS < cols ? n + COLS : cols;
   if constexpr (ALONG_M) {
@@ -124,7 +125,7 @@ DEVICE void clear_rows(T* out, u64 stride, u32 from, u32 to, u32 n, u32 cols, u3
     return;
   }
   for (u32 m = from + warp; m < to; m += warps)
-    for (u32 col = n + ptx::lane_index(); col < end; col += 32) out[m * stride + col] = {};
+    for (u32 col = n + ptx::lane_index(); col < end; col += 32) out[m * stride + Columns::column(col)] = {};
 }
 
 // Tiles of rows that each say which group they are of; a tile is of its first row's, and nobody's without one. CTAs that

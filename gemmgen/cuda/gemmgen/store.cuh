@@ -76,12 +76,12 @@ class StagedStore {
 
   DEVICE void send(u32 to, u32 m, u32 n, u32 rows, u32 cols, u32 left) {
     if constexpr (TURN == 1) {
-      rows_.template store<ROW_BYTES>(map_, Columns::column(n), m, rows, cols, to);
+      rows_.template store<ROW_BYTES>(map_, Columns::column(n), m, rows, Columns::column(cols), to);
     } else if (const bool leads = ptx::lane_index() == 0; leads || Rows::BY_LANES) {
 #pragma unroll
       for (u32 i = 0; i < TURN; ++i)
         if (i == 0 || (i * COLS < left && n + i * COLS < cols))
-          rows_.template store<ROW_BYTES, 16, false>(map_, Columns::column(n + i * COLS), m, rows, cols,
+          rows_.template store<ROW_BYTES, 16, false>(map_, Columns::column(n + i * COLS), m, rows, Columns::column(cols),
                                                      to + i * BUFFER, leads);
       if (leads) ptx::bulk_commit();
     }

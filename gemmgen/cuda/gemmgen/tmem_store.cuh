@@ -69,7 +69,7 @@ class StagedRows {
     }
     ptx::fence_proxy_async();
     ptx::sync_warp();
-    rows_.template store<ROW_BYTES, 32>(map_, Columns::column(n), m, rows, cols, to, elected_);
+    rows_.template store<ROW_BYTES, 32>(map_, Columns::column(n), m, rows, Columns::column(cols), to, elected_);
     slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
   }
 
@@ -157,7 +157,7 @@ class StagedColumns {
     }
     ptx::fence_proxy_async();
     ptx::sync_warp();
-    rows_.template store<ROW_BYTES, ROWS>(map_, Columns::column(n), m, rows, cols, to, elected_);
+    rows_.template store<ROW_BYTES, ROWS>(map_, Columns::column(n), m, rows, Columns::column(cols), to, elected_);
     slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
   }
 
