@@ -154,12 +154,12 @@ def stray_bytes(spec: KernelSpec, operand: Operand, output: torch.Tensor, layout
     left = torch.empty(0, dtype=output.dtype).set_(
         untouched.untyped_storage(), output.storage_offset(), output.shape, output.stride()
     )
-    columns = head_columns(operand.heads, output.shape[-1]) if operand.heads else slice(None)
+    written = (..., head_columns(operand.heads, output.shape[-1])) if operand.heads else ...
     for group in range(layout.groups):
-        rows_of(operand, left, layout, group)[..., columns] = rows_of(operand, output, layout, group)[..., columns]
+        rows_of(operand, left, layout, group)[written] = rows_of(operand, output, layout, group)[written]
     cleared = isinstance(spec.groups, RowGroups) and spec.groups.zero_padding and "m" in operand.plane
     for start, count in layout.gaps if cleared else ():
-        left.narrow(operand.plane.index("m"), start, count)[..., columns] = 0
+        left.narrow(operand.plane.index("m"), start, count)[written] = 0
     return int((memory != untouched).sum())
 
 
