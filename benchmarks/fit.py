@@ -53,7 +53,7 @@ WITHIN = {
     "LAUNCH_US": (4, 5.5),
 }
 """What a constant may be; others may be anything above 0."""
-FIXED = ("LEAST_COLUMNS", "STAGED_COLUMNS", "STAGED_ALONE", "WARPGROUP_ROWS")
+FIXED = ("STAGED_COLUMNS", "STAGED_ALONE", "WARPGROUP_ROWS")
 """Numbers of the kernels."""
 Row = dict[str, Any]
 Place = tuple[str, Any]

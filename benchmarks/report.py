@@ -242,9 +242,8 @@ CHAINS = {
 
 def chains(card: str = "h100") -> list[str]:
     result = load(f"chains_{card}.json")
-    peer = {(r["m"], r["n"], r["k"]): r["deepgemm_us"] for r in load("peers_h100.json")["chains"]}
-    if card != "h100":
-        peer = {}
+    earlier = load("peers_h100.json")["chains"] if card == "h100" else []
+    peer = {("fp8", r["m"], r["n"], r["k"]): r["deepgemm_us"] for r in earlier}
     lines = [
         "## Chains of launches",
         "",
@@ -256,8 +255,8 @@ def chains(card: str = "h100") -> list[str]:
         "|:--|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for row in result["rows"]:
-        earlier = peer.get((row["m"], row["n"], row["k"])) if row["kind"] == "fp8" else None
-        us, other = row["programmatic_us"], row.get("deepgemm_us", earlier)
+        us, own = row["programmatic_us"], peer.get((row["kind"], row["m"], row["n"], row["k"]))
+        other = row.get("deepgemm_us", own)
         lines.append(
             f"| {row['kind']} | {row['m']} | {row['n']} | {row['k']} | {row['cublas_us']:.1f} | {row['us']:.1f} | "
             f"{us:.1f} | {us / row['cublas_us']:.2f} | {f'{us / other:.2f}' if other else ''} |"
@@ -323,9 +322,10 @@ def reductions() -> list[str]:
 
 
 DEEPGEMM_PRENORM = {
-    "h100": "was not in this run; its times are those measured earlier on the same kind of card, in the same way",
-    "h200": "was in this run",
+    False: "was not in this run; its times are those measured earlier on an H100, in the same way",
+    True: "was in this run",
 }
+"""By whether it was."""
 
 
 def prenorm(card: str = "h100") -> list[str]:
@@ -335,7 +335,7 @@ def prenorm(card: str = "h100") -> list[str]:
         "",
         f"Measured on {environment(result)}, by `benchmarks/prenorm.py`.",
         "torch: an fp32 product with tf32 allowed and squares summed, of an A that is fp32 already. DeepGEMM",
-        f"{DEEPGEMM_PRENORM[card]}. Ratios are our time over theirs.",
+        f"{DEEPGEMM_PRENORM[all(row.get('same_run') for row in result['rows'])]}. Ratios are our time over theirs.",
         "",
         "| m | n | k | num_splits | us | GB/s | / DeepGEMM | / torch |",
         "|--:|--:|--:|--:|--:|--:|--:|--:|",

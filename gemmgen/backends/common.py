@@ -25,7 +25,6 @@ from gemmgen.ir import (
     StepPlan,
     StorePlan,
     TensorMapPlan,
-    TmaLoad,
     Workspace,
     split_axis,
 )
@@ -61,10 +60,9 @@ def check_cluster(spec: KernelSpec) -> None:
     """Refuse clusters of more CTAs than are lowered for the architecture, and what only one has."""
     if isinstance(spec.schedule, ClusterSplitK) and spec.arch != Arch.SM90:
         raise ValueError(f"spec {spec.name!r} has schedule cluster_split_k, which is lowered for sm90 alone")
-    if isinstance(spec.load.body, TmaLoad) and spec.load.body.evict_first and spec.arch != Arch.SM90:
-        raise ValueError(f"role {spec.load.name!r} has evict_first, which is lowered for sm90 alone; leave it out")
-    if isinstance(spec.load.body, TmaLoad) and spec.load.body.part_rows and spec.arch != Arch.SM90:
-        raise ValueError(f"role {spec.load.name!r} has part_rows, which is lowered for sm90 alone; leave it out")
+    for field in ("evict_first", "part_rows"):
+        if spec.arch != Arch.SM90 and getattr(spec.load.body, field, None):
+            raise ValueError(f"role {spec.load.name!r} has {field}, which is lowered for sm90 alone; leave it out")
     limit = LIMITS[spec.arch].cluster_size
     if spec.cluster.size > limit:
         raise ValueError(

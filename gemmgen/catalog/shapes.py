@@ -28,6 +28,14 @@ FEW_ROWS = tuple(
 )
 """For up to 64 rows: a CTA for every tile, or for a share of its K blocks."""
 
+STREAMING = (
+    Shape(64, 32, groups=1, stream=True),
+    Shape(64, 64, groups=1, ctas_per_sm=2, stream=True),
+    Shape(64, 64, groups=1, stream=True),
+    Shape(64, 128, groups=1, stream=True),
+)
+"""For few rows too, where a CTA walks several tiles."""
+
 FP8_SHAPES = (
     *FEW_ROWS,
     *_in_parts(
@@ -37,10 +45,7 @@ FP8_SHAPES = (
         Shape(128, 64, unroll=1, splits=2),
         Shape(128, 64, unroll=1, splits=4),
         Shape(64, 16, groups=1, unroll=8, stream=True),
-        Shape(64, 32, groups=1, stream=True),
-        Shape(64, 64, groups=1, ctas_per_sm=2, stream=True),
-        Shape(64, 64, groups=1, stream=True),
-        Shape(64, 128, groups=1, stream=True),
+        *STREAMING,
         Shape(128, 16, unroll=8),
         Shape(128, 32),
         Shape(128, 64),
@@ -68,10 +73,7 @@ BF16_SHAPES = (
     *_in_parts(
         Shape(128, 48, unroll=1, splits=8),
         Shape(64, 16, groups=1, k_bytes=256, stream=True),
-        Shape(64, 32, groups=1, stream=True),
-        Shape(64, 64, groups=1, ctas_per_sm=2, stream=True),
-        Shape(64, 64, groups=1, stream=True),
-        Shape(64, 128, groups=1, stream=True),
+        *STREAMING,
         Shape(128, 16),
         Shape(128, 32),
         Shape(128, 64),

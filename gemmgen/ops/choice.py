@@ -22,8 +22,6 @@ from gemmgen.ops.cost import Cost, beside_memory, in_waves
 
 PRODUCT_ROWS = 30.5
 """Rows x columns of the tile over this are the cycles a tensor core needs for 128 bytes of K."""
-LEAST_COLUMNS = 32
-"""Columns that a product takes the time of at least: it reads 64 rows of its first factor from shared memory."""
 BETWEEN_PRODUCTS = {False: 75, True: 145}
 """Cycles between K blocks without and with promotion."""
 BETWEEN_ROUNDS = 50
@@ -136,8 +134,7 @@ def _side(size: int, extent: int, part: int | None, line: float, zeros: float, o
 
 def _shared(shape: Shape) -> float:
     """Cycles that shared memory needs for a K block: it is written once, and read by every product of 64 rows."""
-    rows, columns = (shape.n, shape.m) if shape.swap else (shape.m, shape.n)
-    read = -(-rows // WARPGROUP_ROWS) * (WARPGROUP_ROWS + columns)
+    read = -(-shape.m // WARPGROUP_ROWS) * (WARPGROUP_ROWS + shape.n)
     return (shape.m + shape.n + read) * 128 / SHARED_BYTES
 
 
@@ -145,18 +142,13 @@ def _block(shape: Shape, m: int, n: int, tiles: int, sms: int, promoted: bool) -
     """What bounds a K block of 128 bytes, and its cycles, in a problem of so many tiles."""
     between = BETWEEN_ROUNDS if shape.rounds and promoted else BETWEEN_PRODUCTS[promoted]
     bounds = {
-        "products": _area(shape) / PRODUCT_ROWS + between,
+        "products": shape.m * shape.n / PRODUCT_ROWS + between,
         "shared memory": _shared(shape),
         "copies": _copies(shape, m, n, tiles, sms) * (HALF_RING if shape.ctas_per_sm > 1 else 1),
         "ring turn": TURN[promoted],
     }
     name = max(bounds, key=lambda each: bounds[each])
     return name, bounds[name]
-
-
-def _area(shape: Shape) -> int:
-    """Rows x columns of a tile's products; a swapped one has the tile's rows on its columns."""
-    return max(shape.m, LEAST_COLUMNS) * shape.n if shape.swap else shape.m * shape.n
 
 
 def _few_rows(shape: Shape, splits: int, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -> Cost:

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import pytest
+from chains import with_heads
 from grouped import Problem, layout_by
 
 from gemmgen.catalog import PairShape, Shape, WarpShape, dense_sm100, dense_sm120
 from gemmgen.catalog import bf16_gemm as bf16_gemm_sm90
 from gemmgen.catalog.grouped import in_row_groups
 from gemmgen.commands.inputs import k_step
-from gemmgen.ir import HeadSplit, KernelSpec
+from gemmgen.ir import HeadSplit
 from gemmgen.runtime.simulation import SCHEDULES
 
 COUNTS = (5, 0, 70, 1)
@@ -32,16 +33,10 @@ KINDS = {
 }
 
 
-def split(spec: KernelSpec, heads: HeadSplit) -> KernelSpec:
-    """The kernel with gaps in the middle of the heads of what it stores."""
-    moved = spec.output.replace(heads=heads)
-    return spec.replace(operands=tuple(moved if each == spec.output else each for each in spec.operands))
-
-
 def problem(kind: str, by: str, zero_padding: bool = False) -> Problem:
     """Two heads, or nine small ones, in tiles of which the last sticks out."""
     staged = KINDS[kind]().epilogue[-1].through is not None  # type: ignore[union-attr]
-    dense = split(KINDS[kind](), WHOLE if staged else TORN)
+    dense = with_heads(KINDS[kind](), WHOLE if staged else TORN)
     step = k_step(dense)
     k, n = -(-(dense.tile.k + 40) // step) * step, 256 if staged else 144
     alignment = 16 if zero_padding else 1
