@@ -112,7 +112,7 @@ GRADIENT_SHAPES = {
         Shape(64, 32, groups=1),
         Shape(64, 128, groups=1),
         Shape(128, 128),
-        Shape(192, 128, groups=3, unroll=1, overlap=True),
+        Shape(192, 128, groups=3, unroll=1, overlap=True, rounds=True),
         Shape(256, 112, unroll=1),
     ),
 }

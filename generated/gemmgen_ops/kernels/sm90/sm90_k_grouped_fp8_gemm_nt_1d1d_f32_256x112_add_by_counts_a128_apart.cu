@@ -134,7 +134,8 @@ DEVICE void math(const Params& p) {
           ptx::pin(part);
           if (last) {
             // The slot's last products have ended and every lane has its scales: it goes back to load.
-            gemmgen::release_read<CLUSTER_M * CLUSTER_N>(empty);
+            ptx::sync_warp();
+            gemmgen::release<CLUSTER_M * CLUSTER_N>(empty);
             // The next one is tested while sums are scaled.
             ready = kb + 1 < k_blocks && ptx::mbarrier_try_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);
           }
