@@ -41,6 +41,8 @@ BOX_SOURCES = {
 }
 """What boxes are of, by whether they take halves in turn and whether every group has a matrix."""
 MMA_CALLS = {"e4m3": "f32_e4m3_e4m3", "bf16": "f32_bf16_bf16<A::TRANSPOSE, B::TRANSPOSE>"}
+FEW_COLUMNS = 32
+"""Columns of a warpgroup's products for which sums of every other step have registers of their own, where A is cast."""
 
 
 def render(plan: Plan) -> str:
@@ -111,6 +113,7 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
         "mma_call": MMA_CALLS[dtype],
         "group_rows": 64 * mma.row_blocks,
         "columns_held": mma.sfb_per_column and mma.row_blocks > 1 and mma.col_blocks == 1,
+        "two_sums": mma.cast_a and mma.row_blocks * mma.col_blocks * mma.width <= FEW_COLUMNS,
         "skips_idle_rows": groups.skips_idle_rows(plan, math.warps),
         "shift": _shift(plan, ring, mma),
         "swapped": mma.row_axis == "n",

@@ -21,7 +21,7 @@ BETWEEN_PRODUCTS = {False: 60, True: 200}
 BETWEEN_IN_GROUPS = {False: 105, True: 55}
 """Those with promotion where rows are in groups, by whether epilogues run beside products."""
 BETWEEN_ROUNDS = 40
-"""Those where whole rounds are copied out."""
+"""Those in groups of rows where whole rounds are copied out."""
 TURN = {False: 180, True: 255}
 """Cycles of the shortest turn of the ring."""
 PAIR_WAITS = 1.03
@@ -81,7 +81,7 @@ def _units_down(m: int, rows: int, groups: int, of_rows: bool) -> int:
 def _block(shape: Shape, m: int, n: int, tiles: int, sms: int, promoted: bool, of_rows: bool) -> tuple[str, float]:
     """What bounds a K block of 128 bytes, and its cycles, in a problem of so many tiles."""
     between = BETWEEN_IN_GROUPS[shape.overlap] if of_rows and promoted else BETWEEN_PRODUCTS[promoted]
-    between = BETWEEN_ROUNDS if shape.rounds and promoted else between
+    between = BETWEEN_ROUNDS if shape.rounds and promoted and of_rows else between
     rows = max(shape.m, LEAST_COLUMNS) if shape.swap else shape.m
     bounds = {
         "products": rows * shape.n / PRODUCT_ROWS + between,

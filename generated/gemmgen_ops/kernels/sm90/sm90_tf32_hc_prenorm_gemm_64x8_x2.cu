@@ -88,6 +88,8 @@ DEVICE void math(const Params& p) {
   for (Schedule tile(p.m, p.n, p.s); tile.valid(); tile.advance()) {
     float acc[1][1][4] = {};
     float squares[1][4] = {};
+    // Sums of every other step: a product waits for the sums that it adds to.
+    float others[1][1][4] = {};
     // Fragments of two K blocks: one is multiplied while the other is read and cast.
     u32 a[2][1][8][4] = {};
     // spec: prologue: sum_of_squares to sqr_sum, cast to f32
@@ -116,7 +118,7 @@ DEVICE void math(const Params& p) {
           for (u32 i = 0; i < 1; ++i)
 #pragma unroll
             for (u32 j = 0; j < 1; ++j)
-              Mma::from_registers(acc[i][j], a[turn][i][step], B::at(b, 8 * j, step));
+              Mma::from_registers(step % 2 ? others[i][j] : acc[i][j], a[turn][i][step], B::at(b, 8 * j, step));
         ptx::wgmma_commit();
         ptx::wgmma_wait<1>();
         auto& next = a[(turn + 1) % 2];
@@ -136,7 +138,12 @@ DEVICE void math(const Params& p) {
 #pragma unroll
     for (u32 i = 0; i < 1; ++i)
 #pragma unroll
-      for (u32 j = 0; j < 1; ++j) ptx::pin(acc[i][j]);
+      for (u32 j = 0; j < 1; ++j) {
+        ptx::pin(acc[i][j]);
+        ptx::pin(others[i][j]);
+#pragma unroll
+        for (u32 each = 0; each < 4; ++each) acc[i][j][each] += others[i][j][each];
+      }
 
     // spec: schedule: the last CTA of a tile to arrive stores; warps past the matrix have nothing to add up
     if (tile.m() + first_row + ptx::warp_index() % 4 * 16 >= p.m) continue;
