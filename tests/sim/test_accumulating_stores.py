@@ -16,6 +16,7 @@ from gemmgen.ir import Arch, DType, KernelSpec, Store
 from gemmgen.ops.kernels import kernel_of
 
 SIZES = Sizes(m=150, n=136, k=200)
+THREE_GROUPS = catalog.Shape(192, 128, groups=3, unroll=1, overlap=True, rounds=True)
 
 
 def added(spec: KernelSpec) -> KernelSpec:
@@ -26,7 +27,7 @@ SPECS = [
     added(catalog.bf16_gemm("nt", catalog.Shape(64, 64, groups=1), DType.F32)),
     added(catalog.bf16_gemm("nt", catalog.Shape(64, 128, groups=1, unroll=2), DType.F32, direct_store=True)),
     added(catalog.bf16_gemm("nt", catalog.Shape(16, 64, groups=1, swap=True), DType.F32)),
-    added(catalog.fp8_gemm_nt(catalog.Shape(192, 128, groups=3, unroll=1, overlap=True, rounds=True), DType.F32, sfb_columns=1)),
+    added(catalog.fp8_gemm_nt(THREE_GROUPS, DType.F32, sfb_columns=1)),
     added(catalog.fp8_gemm_nt(catalog.Shape(256, 40, unroll=1), DType.F32, sfb_columns=1)),
     added(catalog.fp8_gemm_nt(catalog.Shape(128, 40, groups=1, unroll=1, overlap=True), DType.F32, sfb_columns=1)),
     added(catalog.fp8_gemm_nt(catalog.Shape(32, 32, groups=1, unroll=1, ctas_per_sm=2, splits=2), DType.F32)),
