@@ -1,0 +1,50 @@
+"""Dense FP8 and BF16 GEMM of problems drawn at random, beside cuBLAS and other libraries: where is another one faster?
+
+    python benchmarks/drawn.py --json benchmarks/results/drawn_h200.json
+
+m, n and k are drawn as those are that picks are judged by, with another seed: most m are no multiples of a tile's rows,
+and nothing was fitted to or measured for any of them. Everything else is as in ``benchmarks/dense.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import torch
+from dense import compile_first, line, measure
+from environment import write
+from problem import KINDS
+from selection import held_back
+
+from gemmgen.runtime.timing import Flush
+
+SEED, PROBLEMS = 30, 40
+WHAT = "dense GEMM of problems drawn at random, medians in us, L2 flushed by a 256 MiB write before each launch"
+
+
+def problems(count: int = PROBLEMS) -> list[tuple[int, int, int]]:
+    """m, n and k, by m."""
+    return sorted((each.m, each.n, each.k) for each in held_back(count, SEED))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", default="benchmarks/results/drawn_h200.json")
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--problems", type=int, default=PROBLEMS)
+    given = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    drawn = problems(given.problems)
+    compile_first(drawn)
+    flushes, said = [Flush("write")], set[str]()
+    rows: list[dict[str, Any]] = []
+    for kind in KINDS:
+        for m, n, k in drawn:
+            rows.append(measure(kind, m, n, k, flushes, given.repeats, said))
+            print(line(rows[-1]), flush=True)
+            write(given.json, rows, what=WHAT, left_out=sorted(said))
+
+
+if __name__ == "__main__":
+    main()
