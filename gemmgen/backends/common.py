@@ -80,11 +80,6 @@ def check_groups(spec: KernelSpec) -> None:
         return
     if spec.prologue:
         raise ValueError(f"spec {spec.name!r} has groups and a prologue; only products without one are grouped")
-    if isinstance(spec.groups, KGroups) and any(operand.heads for operand in spec.operands):
-        raise ValueError(
-            f"spec {spec.name!r} has groups of k and an output with heads, which only outputs of rows have; store its "
-            "columns side by side"
-        )
 
 
 def check_starts(spec: KernelSpec, operand: Operand) -> None:

@@ -15,7 +15,6 @@ from gemmgen.ir import (
     Cluster,
     CutRemainder,
     DType,
-    HeadSplit,
     KernelSpec,
     OneTile,
     Operand,
@@ -65,11 +64,6 @@ def parts(spec: KernelSpec, rows: int = 32) -> dict[str, Any]:
 
 
 REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
-    "heads of groups of k": (
-        OF_K,
-        {"operands": operand(OF_K, "d", heads=HeadSplit(left=64, mid=16, right=64))},
-        "has groups of k and an output with heads, which only outputs of rows have; store its columns side by side",
-    ),
     "groups behind a prologue": (PRENORM, {}, "has groups and a prologue; only products without one are grouped"),
     "parts of the whole": (FP8, parts(FP8, 128), "has part_rows=128: tile.m is 128, which is not several of those"),
     "parts of nothing whole": (FP8, parts(FP8, 48), "has part_rows=48: tile.m is 128, which is not several of those"),
