@@ -53,7 +53,7 @@ WITHIN = {
     "LAUNCH_US": (4, 5.5),
 }
 """What a constant may be; others may be anything above 0."""
-FIXED = ("STAGED_COLUMNS", "STAGED_ALONE", "WARPGROUP_ROWS")
+FIXED = ("STAGED_COLUMNS", "STAGED_ALONE", "WARPGROUP_ROWS", "LEAST_COLUMNS", "RING_BYTES")
 """Numbers of the kernels."""
 Row = dict[str, Any]
 Place = tuple[str, Any]

