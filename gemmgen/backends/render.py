@@ -260,6 +260,9 @@ def _store_line(plan: Plan, first_warp: int) -> str:
             return f"gemmgen::SwappedStore<{ctype}{columns}, gemmgen::PairStore<{ctype}{moved}>> store({place});"
         return f"gemmgen::DirectStore<{ctype}{moved}> store({place});"
     staging = f"{store.through}::{store.operand.upper()}"
+    if isinstance(plan.mma, MmaPlan) and plan.mma.row_axis == "n":
+        kind = f"gemmgen::SwappedStagedStore<{ctype}, {store.rows}, {store.through}::SLOTS>"
+        return f"{kind} store(p.{store.operand}, {staging}, ptx::warp_index() - {first_warp});"
     rows, cut = groups.staged_rows(plan)
     moved = moved or (rows and ", gemmgen::SideBySide")
     kind = f"gemmgen::StagedStore<{ctype}, {store.row_bytes}, {store.through}::SLOTS{moved}{rows}>"

@@ -41,7 +41,14 @@ from gemmgen.backends.sm90_push import (
 )
 from gemmgen.backends.sm90_scales import promoted, scale_part, strip_part
 from gemmgen.backends.sm90_shares import meeting_bytes, shares_of_k
-from gemmgen.backends.sm90_swapped import check_swapped, check_swapped_store, is_swapped, product_axes, rows_in_slot
+from gemmgen.backends.sm90_swapped import (
+    PRODUCT_ROWS,
+    check_swapped,
+    check_swapped_store,
+    is_swapped,
+    product_axes,
+    rows_in_slot,
+)
 from gemmgen.backends.sm90_tiles import check_tiles, cut_product, parts, stores_apart, sums_start
 from gemmgen.ir import (
     Cast,
@@ -69,7 +76,7 @@ STEP_BYTES = 32
 """One wgmma consumes 32 bytes of K per row, whatever the element type."""
 BLOCK_ROWS = 64
 """One wgmma produces 64 rows."""
-WARP_ROWS = 16
+WARPGROUP_WARPS = 4
 CAST_WIDTH = 64
 """The widest product whose first factor lies in registers that has a wrapper."""
 LANES = 32
@@ -349,7 +356,7 @@ def _staging_ring(spec: KernelSpec, store: StorePlan, roles: tuple[RolePlan, ...
         operand=store.operand,
         copy_by="tma",
         offset=0,
-        bytes=warps * WARP_ROWS * store.row_bytes,
+        bytes=warps // (WARPGROUP_WARPS if is_swapped(spec) else 1) * store.rows * store.row_bytes,
         inner_axis="n",
         outer_axis="m",
     )
@@ -367,7 +374,11 @@ def _output_path(spec: KernelSpec) -> StorePlan:
         raise ValueError(f"output {output.name!r} is m-contiguous; sm90 epilogues store rows, so make n contiguous")
     if is_swapped(spec):
         check_swapped_store(spec)
-        held = StorePlan(operand=output.name, dtype=output.dtype, through=None, accumulate=spec.accumulates)
+        assert isinstance(step, Store) and isinstance(spec.math.body, Wgmma)
+        held = StorePlan(operand=output.name, dtype=output.dtype, through=step.through, accumulate=spec.accumulates)
+        if step.through is not None:
+            rows, slots = spec.math.body.width or spec.tile.m, spec.ring(step.through).slots or 2
+            held = held.replace(row_bytes=PRODUCT_ROWS * output.dtype.bytes, rows=rows, slots=slots)
         return split_heads(spec, held)
     width = spec.output_columns(stored_columns(spec))
     if output.dtype == DType.E2M1:

@@ -12,6 +12,8 @@ from gemmgen.ir import KernelSpec, KGroups, OneTile, Persistent, Quantise, Store
 Axis = Literal["m", "n"]
 PRODUCT_ROWS = 64
 """Rows of one wgmma."""
+STAGED_BYTES = 2
+"""Of an element, so that 64 are at most a line of 128 bytes."""
 
 
 def is_swapped(spec: KernelSpec) -> bool:
@@ -53,8 +55,15 @@ def check_swapped_store(spec: KernelSpec) -> None:
     assert isinstance(step, Store | Quantise)
     if isinstance(step, Quantise):
         raise ValueError(f"output {output.name!r} is quantised along n, which swap_ab puts on the rows; do not swap")
-    if step.through is not None:
-        raise ValueError(f"output {output.name!r} of a swapped product is stored from registers; leave out `through`")
+    if step.through is None:
+        return
+    where = f"output {output.name!r} of a swapped product is staged by warpgroups"
+    if spec.groups is not None or output.heads is not None or spec.accumulates:
+        raise ValueError(f"{where}, which knows no groups, heads or sums that are added to; leave out `through`")
+    if output.dtype.bytes > STAGED_BYTES:
+        raise ValueError(
+            f"{where}, 64 columns in rows of 128 bytes at most, but is {output.dtype}; leave out `through`"
+        )
 
 
 def product_axes(spec: KernelSpec) -> tuple[Axis, Axis]:

@@ -7,6 +7,7 @@ from gemmgen.ir import (
     CutRemainder,
     Gate,
     KGroups,
+    MmaPlan,
     MmaSyncPlan,
     Part,
     Plan,
@@ -184,4 +185,5 @@ def _store(plan: Plan) -> str:
         return f"direct {store.dtype}{moved}"
     turn = f", {store.turn} at a time" if store.turn > 1 else ""
     turn += ", products apart" if store.apart else ""
-    return f"{store.dtype} by TMA, {store.slots} buffers of {store.rows} x {store.row_bytes} B a warp{turn}{moved}"
+    whose = "a warpgroup" if isinstance(plan.mma, MmaPlan) and plan.mma.row_axis == "n" else "a warp"
+    return f"{store.dtype} by TMA, {store.slots} buffers of {store.rows} x {store.row_bytes} B {whose}{turn}{moved}"

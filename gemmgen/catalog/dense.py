@@ -80,6 +80,9 @@ class Shape:
         return Persistent(raster_group=self.raster)
 
 
+STAGED_ROWS = 64
+"""Rows from which on what swapped products make is staged."""
+
 REGISTERS = {1: (40, 232), 2: (40, 232), 3: (32, 160)}
 """setmaxnreg of producer and consumers by the number of consumer warpgroups: 65,536 registers an SM, shared out."""
 
@@ -166,7 +169,7 @@ def _dense(
         operands = [*operands, Operand(name="c", dtype=d, box=("m", "n"))]
         epilogue.append(Residual(matrix="c"))
     epilogue.append(Cast(to=d))
-    direct = direct_store or shape.swap
+    direct = direct_store or (shape.swap and (shape.m < STAGED_ROWS or d.bytes > 2))
     if not direct:
         rings.append(Ring(name="cd", slots=shape.staging, holds=("d",), turns="store"))
     epilogue.append(Store(to="d", through=None if direct else "cd"))

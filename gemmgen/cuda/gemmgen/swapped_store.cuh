@@ -52,4 +52,61 @@ class SwappedStore {
   DEVICE void finish() const {}
 };
 
+// Staged by warpgroups in SLOTS buffers of ROWS rows, each of which holds the warpgroup's 64 columns of the output, and
+// written by TMA, which clips at the matrix's edge.
+template <class T, u32 ROWS, u32 SLOTS, class Columns = SideBySide>
+class SwappedStagedStore {
+  static constexpr u32 COLS = 64, ROW_BYTES = COLS * sizeof(T), BUFFER = ROWS * ROW_BYTES;
+  using Pair = typename PairOf<T>::type;
+  const ptx::TensorMap& map_;
+  u32 buffers_, barrier_, warp_;
+  u32 slot_ = 0;
+
+  DEVICE bool leads() const { return warp_ == 0 && ptx::lane_index() == 0; }
+  DEVICE void meet() const { ptx::sync_threads(barrier_, 128); }
+
+ public:
+  // `buffers` is the offset of the first warpgroup's in dynamic shared memory; `warp` counts within the role.
+  DEVICE SwappedStagedStore(const ptx::TensorMap& map, u32 buffers, u32 warp)
+      : map_(map), buffers_(ptx::smem_base() + buffers + warp / 4 * SLOTS * BUFFER), barrier_(1 + warp / 4), warp_(warp % 4) {}
+
+  // The warp's 16 columns of the output from n, rows from m; its warpgroup has the 64 around them.
+  template <u32 REGS, class F>
+  DEVICE void block(const float (&acc)[REGS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
+    static_assert(2 * REGS == ROWS);
+    const u32 first = n - 16 * warp_;
+    if (m >= rows || first >= cols) return;
+    const u32 to = buffers_ + slot_ * BUFFER, lane = ptx::lane_index();
+    slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
+    if (leads()) ptx::bulk_wait_read<SLOTS - 1>();
+    meet();
+    const bool odd = lane / 4 % 2;
+#pragma unroll
+    for (u32 i = 0; i < REGS; i += 2) {
+      const float other = ptx::exchange<4>(odd ? acc[i] : acc[i + 1]);
+      const float2 x = odd ? make_float2(other, acc[i + 1]) : make_float2(acc[i], other);
+      const u32 row = i / 4 * 8 + fragment_col() + odd, col = 16 * warp_ + i % 4 / 2 * 8 + lane / 8 * 2;
+      if (m + row < rows && first + col < cols) {
+        const Pair y = epilogue(x, m + row, first + col);
+        const u32 at = to + staged<ROW_BYTES>(row, col * sizeof(T));
+        if constexpr (sizeof(T) == 2)
+          ptx::store_shared_word(at, y.bits);
+        else
+          ptx::store_shared_half(at, y.bits);
+      }
+    }
+    ptx::fence_proxy_async();
+    meet();
+    if (leads()) {
+      ptx::tma_store_2d(map_, Columns::column(first), m, to);
+      ptx::bulk_commit();
+    }
+  }
+
+  // Shared memory may not go away while copies still read it.
+  DEVICE void finish() const {
+    if (leads()) ptx::bulk_wait_read<0>();
+  }
+};
+
 }  // namespace gemmgen
