@@ -121,6 +121,7 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
         "k_places": ", ".join(place_name(ring, name) for name in groups.cut_factors(plan)),
         "storing_warps": min(math.warps, plan.tile.m // 16),
         "sfb_count": plan.tile.n // mma.sfb_columns if mma.sfb_columns else 0,
+        "strip_count": plan.tile.n // (mma.sfa_rows if mma.row_axis == "n" else mma.sfb_columns or 1),
         "store_line": _store_line(plan, math.first_warp),
     }
 
@@ -260,10 +261,9 @@ def _store_line(plan: Plan, first_warp: int) -> str:
             return f"gemmgen::SwappedStore<{ctype}{columns}, gemmgen::PairStore<{ctype}{moved}>> store({place});"
         return f"gemmgen::DirectStore<{ctype}{moved}> store({place});"
     staging = f"{store.through}::{store.operand.upper()}"
-    if isinstance(plan.mma, MmaPlan) and plan.mma.row_axis == "n":
-        kind = f"gemmgen::SwappedStagedStore<{ctype}, {store.rows}, {store.through}::SLOTS>"
-        return f"{kind} store(p.{store.operand}, {staging}, ptx::warp_index() - {first_warp});"
     rows, cut = groups.staged_rows(plan)
     moved = moved or (rows and ", gemmgen::SideBySide")
-    kind = f"gemmgen::StagedStore<{ctype}, {store.row_bytes}, {store.through}::SLOTS{moved}{rows}>"
+    swapped = isinstance(plan.mma, MmaPlan) and plan.mma.row_axis == "n"
+    box = f"SwappedStagedStore<{ctype}, {store.rows}" if swapped else f"StagedStore<{ctype}, {store.row_bytes}"
+    kind = f"gemmgen::{box}, {store.through}::SLOTS{moved}{rows}>"
     return f"{kind} store(p.{store.operand}, {staging}, ptx::warp_index() - {first_warp}{cut});"

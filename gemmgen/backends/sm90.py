@@ -274,14 +274,14 @@ def _strips(spec: KernelSpec, roles: tuple[RolePlan, ...], mma: MmaPlan, ring: F
         return []
     strips = spec.ring(names[0])
     where = f"role {spec.load.name!r} fills rings {spec.load.body.fills}"
-    if len(names) > 1 or strips.holds != (mma.sfb,) or mma.row_axis == "n" or isinstance(spec.groups, KGroups):
+    held, each = (mma.sfa, mma.sfa_rows == 1) if mma.row_axis == "n" else (mma.sfb, mma.sfb_per_column)
+    if len(names) > 1 or strips.holds != (held,) or isinstance(spec.groups, KGroups):
         raise ValueError(
-            f"{where}; on sm90 a second ring may hold B's scales alone, of products that are neither swapped nor in "
-            "groups of k"
+            f"{where}; on sm90 a second ring may hold B's scales alone, of products that are not in groups of k"
         )
-    if mma.sfb_per_column:
+    if each:
         raise ValueError(
-            f"{where}; a scale of B for each column comes with the factors, so let their ring hold {mma.sfb!r}"
+            f"{where}; a scale of B for each column comes with the factors, so let their ring hold {held!r}"
         )
     if isinstance(spec.schedule, ClusterSplitK):
         raise ValueError(f"{where}; CTAs of schedule cluster_split_k read B's scales themselves, so name one ring")

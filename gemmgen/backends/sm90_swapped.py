@@ -57,12 +57,10 @@ def check_swapped_store(spec: KernelSpec) -> None:
         raise ValueError(f"output {output.name!r} is quantised along n, which swap_ab puts on the rows; do not swap")
     if step.through is None:
         return
-    where = f"output {output.name!r} of a swapped product is staged by warpgroups"
-    if spec.groups is not None or output.heads is not None or spec.accumulates:
-        raise ValueError(f"{where}, which knows no groups, heads or sums that are added to; leave out `through`")
     if output.dtype.bytes > STAGED_BYTES:
         raise ValueError(
-            f"{where}, 64 columns in rows of 128 bytes at most, but is {output.dtype}; leave out `through`"
+            f"output {output.name!r} of a swapped product is staged by warpgroups, 64 columns in 128 bytes at most; "
+            f"leave out `through` for {output.dtype}"
         )
 
 

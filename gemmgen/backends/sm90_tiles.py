@@ -65,10 +65,10 @@ def _check_rounds(spec: KernelSpec) -> None:
     if not body.whole_rounds:
         return
     where = f"role {spec.math.name!r} has whole_rounds"
-    if body.promote is None or body.swap_ab or isinstance(spec.schedule, ClusterSplitK):
+    if body.promote is None or isinstance(spec.schedule, ClusterSplitK):
         raise ValueError(
-            f"{where}, which is lowered for products that are promoted, not swapped, and whose CTAs share no tile in a "
-            "cluster; leave it out"
+            f"{where}, which is lowered for products that are promoted and whose CTAs share no tile in a cluster; "
+            "leave it out"
         )
     if body.unroll > 1:
         raise ValueError(f"{where} and unroll={body.unroll}: a round has a copy for every slot; use unroll=1")

@@ -120,7 +120,7 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
     "whole rounds without promotion": (
         BF16,
         {"roles": math(BF16, whole_rounds=True)},
-        "which is lowered for products that are promoted, not swapped",
+        "which is lowered for products that are promoted and whose CTAs share no tile in a cluster",
     ),
     "whole rounds and copies": (
         FP8,

@@ -28,6 +28,7 @@ KINDS = {
     "sm90 turns": lambda: bf16_gemm_sm90("nt", Shape(64, 128, groups=1, slots=2, staging=2)),
     "sm90 direct": lambda: bf16_gemm_sm90("nt", Shape(64, 64, groups=1, slots=2), direct_store=True),
     "sm90 swapped": lambda: bf16_gemm_sm90("nt", Shape(32, 64, groups=1, slots=2, swap=True)),
+    "sm90 swapped, staged": lambda: bf16_gemm_sm90("nt", Shape(64, 64, groups=1, slots=2, swap=True)),
     "sm100 staged": lambda: dense_sm100.bf16_gemm("nt", PairShape(64, slots=2)),
     "sm100 direct": lambda: dense_sm100.bf16_gemm("nt", PairShape(64, slots=2), direct_store=True),
     "sm100 swapped": lambda: dense_sm100.bf16_gemm("nt", PairShape(32, slots=2, swap=True)),

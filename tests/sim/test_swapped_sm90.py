@@ -45,6 +45,10 @@ def dense_family() -> Iterator[Subject]:
     yield Subject(bf16_gemm("nn", swapped(32, 128)), 33, 136, 104)
     yield Subject(fp8_gemm_nt(swapped(32, 64, groups=1, cluster=(1, 2))), 40, 200, 272, sms=2)
     yield Subject(fp8_gemm_nt(swapped(32, 64, groups=1, cluster=(2, 1))), 40, 72, 272, sms=2)
+    yield Subject(bf16_gemm("nt", swapped(72, 128, staging=1)), 150, 200, 104)
+    yield Subject(bf16_gemm("nt", swapped(80, 256, width=40)), 81, 264, 104)
+    yield Subject(fp8_gemm_nt(swapped(96, 256, unroll=1, rounds=True, strips=2)), 100, 520, 656)
+    yield Subject(fp8_gemm_nt(swapped(64, 192, groups=3, strips=4, unroll=1), sfa_major="k"), 130, 200, 656, sms=2)
 
 
 DENSE = tuple(dense_family())
@@ -87,6 +91,9 @@ def test_every_tile_that_ships(shape: Shape, by: str) -> None:
         ("fp8", swapped(16, 64, groups=1, cluster=(2, 1)), "ends"),
         ("fp8", swapped(16, 64, groups=1, stream=True), "counts"),
         ("fp8", swapped(40, 192, groups=3), "ends"),
+        ("fp8", swapped(72, 128, unroll=1, rounds=True, strips=2), "ends"),
+        ("fp8", swapped(64, 128, staging=1), "counts"),
+        ("bf16_nt", swapped(64, 128), "ids"),
     ],
 )
 def test_every_kind_of_tile(kind: str, shape: Shape, by: str) -> None:

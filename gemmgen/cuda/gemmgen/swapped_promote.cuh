@@ -12,6 +12,16 @@ DEVICE float2 shared_row_scales(u32 scales, u32 first) {
   return make_float2(scale, scale);
 }
 
+// Likewise of scales that the thread has.
+template <u32 ROWS, u32 COUNT>
+DEVICE float2 shared_row_scales(const float (&scales)[COUNT], u32 first) {
+  float scale = scales[0];
+#pragma unroll
+  for (u32 i = 1; i < COUNT; ++i)
+    if (first / ROWS == i) scale = scales[i];
+  return make_float2(scale, scale);
+}
+
 // Scales of this thread's pairs of columns of a block, wherever it starts.
 template <u32 PAIRS>
 DEVICE void column_pairs_anywhere(float2 (&to)[PAIRS], u32 scales, u32 first) {

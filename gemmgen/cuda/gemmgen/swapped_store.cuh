@@ -53,22 +53,28 @@ class SwappedStore {
 };
 
 // Staged by warpgroups in SLOTS buffers of ROWS rows, each of which holds the warpgroup's 64 columns of the output, and
-// written by TMA, which clips at the matrix's edge.
-template <class T, u32 ROWS, u32 SLOTS, class Columns = SideBySide>
+// written by TMA, which clips at the matrix's edge, or as `Rows` says.
+template <class T, u32 ROWS, u32 SLOTS, class Columns = SideBySide, class Rows = Clipped>
 class SwappedStagedStore {
   static constexpr u32 COLS = 64, ROW_BYTES = COLS * sizeof(T), BUFFER = ROWS * ROW_BYTES;
   using Pair = typename PairOf<T>::type;
   const ptx::TensorMap& map_;
   u32 buffers_, barrier_, warp_;
   u32 slot_ = 0;
+  Rows rows_;
 
   DEVICE bool leads() const { return warp_ == 0 && ptx::lane_index() == 0; }
   DEVICE void meet() const { ptx::sync_threads(barrier_, 128); }
 
  public:
   // `buffers` is the offset of the first warpgroup's in dynamic shared memory; `warp` counts within the role.
-  DEVICE SwappedStagedStore(const ptx::TensorMap& map, u32 buffers, u32 warp)
-      : map_(map), buffers_(ptx::smem_base() + buffers + warp / 4 * SLOTS * BUFFER), barrier_(1 + warp / 4), warp_(warp % 4) {}
+  DEVICE SwappedStagedStore(const ptx::TensorMap& map, u32 buffers, u32 warp, Rows rows = {})
+      : map_(map),
+        buffers_(ptx::smem_base() + buffers + warp / 4 * SLOTS * BUFFER),
+        barrier_(1 + warp / 4),
+        warp_(warp % 4),
+        rows_(rows) {}
+  DEVICE Rows& rows() { return rows_; }
 
   // The warp's 16 columns of the output from n, rows from m; its warpgroup has the 64 around them.
   template <u32 REGS, class F>
@@ -97,10 +103,8 @@ class SwappedStagedStore {
     }
     ptx::fence_proxy_async();
     meet();
-    if (leads()) {
-      ptx::tma_store_2d(map_, Columns::column(first), m, to);
-      ptx::bulk_commit();
-    }
+    if (warp_ == 0)
+      rows_.template store<ROW_BYTES, ROWS>(map_, Columns::column(first), m, rows, Columns::column(cols), to);
   }
 
   // Shared memory may not go away while copies still read it.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt
 from gemmgen.ir import Plan
 
-from . import barrier_edits
+from . import barrier_edits, strip_edits
 from .edit import planted, with_operand
-from .kernels import register
-from .ptx_text import Statement, definition, find, register_of, replace, rewrite
+from .kernels import Subject, register
+from .ptx_text import Statement, definition, delete, find, register_of, replace, rewrite
 from .row_grouped import of_row_groups
 
 _WIDE = Shape(16, 256, slots=2, unroll=1, swap=True)
@@ -20,6 +20,9 @@ register("swapped_offsets", of_row_groups(fp8_gemm_nt(_WIDE), "ends", (5, 0, 18,
 register("swapped_masked", of_row_groups(bf16_gemm("nt", _LOW), "counts", (5, 0, 18, 1), n=72, k=168))
 # a scale for every row and column of the product
 register("swapped_1d1d", of_row_groups(fp8_gemm_nt(_LOW, sfb_columns=1), "ids", (5, 0, 18, 1), n=72, k=272))
+# two tiles on one CTA, staged in a buffer a warpgroup of two blocks of rows; strips of B's scales, whole rounds
+_TALL = Shape(64, 256, slots=2, unroll=1, staging=1, swap=True, rounds=True, strips=2)
+register("swapped_staged", Subject(fp8_gemm_nt(_TALL), m=100, n=200, k=656))
 
 
 def _scales(text: str) -> list[Statement]:
@@ -127,3 +130,51 @@ planted("swapped_offsets", says=r"ab\.(a|b|sfa)\[\d\]")(barrier_edits.empty_wait
 planted("swapped_offsets", says=r"ab\.(sfb\[\d\]|full\[\d\])")(barrier_edits.empty_wait_of_scales_deleted)
 planted("swapped_masked")(barrier_edits.slot_released_a_block_too_early)
 planted("swapped_1d1d")(barrier_edits.slot_released_before_its_products_have_ended)
+
+
+def _meetings(text: str) -> list[Statement]:
+    """Barriers of a warpgroup: its buffer is free, and then full."""
+    return [each for each in find(text, "bar.sync") if each.operands[0] != "0"]
+
+
+@planted("swapped_staged", says=r"cd\.d\[\d\]")
+def buffer_filled_before_its_warpgroup_knows_it_free(text: str, plan: Plan) -> str:
+    return delete(text, _meetings(text)[::2])
+
+
+@planted("swapped_staged", says=r"cd\.d\[\d\]")
+def buffer_copied_before_its_warpgroup_has_filled_it(text: str, plan: Plan) -> str:
+    return delete(text, _meetings(text)[1::2])
+
+
+@planted("swapped_staged", says=r"cd\.d\[\d\]")
+def buffer_filled_before_its_copy_has_read_it(text: str, plan: Plan) -> str:
+    return delete(text, find(text, "cp.async.bulk.wait_group.read", lambda each: each.start < _meetings(text)[0].start))
+
+
+@planted("swapped_staged", says=r"cd\.d\[\d\].*fence\.proxy\.async")
+def buffer_copied_without_a_fence(text: str, plan: Plan) -> str:
+    return delete(text, find(text, "fence.proxy.async"))
+
+
+@planted("swapped_staged")
+def warpgroups_meet_at_one_barrier(text: str, plan: Plan) -> str:
+    return with_operand(text, _meetings(text), 0, "1")
+
+
+@planted("swapped_staged")
+def staged_without_exchanging_chunks(text: str, plan: Plan) -> str:
+    """The copy engine reads chunks where the smem_swizzle puts them."""
+    exchanged = find(text, "shfl.sync.bfly")[0]
+    chunk = next(each for each in find(text, "xor.b32") if each.start > exchanged.start)
+    return replace(text, chunk, f"mov.b32 {chunk.target}, {chunk.operands[2]};")
+
+
+@planted("swapped_staged")
+def lanes_keep_what_they_should_exchange(text: str, plan: Plan) -> str:
+    chosen = find(text, "selp.f32")[0]
+    return replace(text, chosen, f"mov.f32 {chosen.target}, {chosen.operands[1]};")
+
+
+planted("swapped_staged", says=r"strips\.")(strip_edits.a_strip_is_read_before_it_has_come)
+planted("swapped_staged", says=r"strips\.")(strip_edits.a_strip_is_written_before_it_is_given_back)
