@@ -45,6 +45,20 @@ def test_narrow_tiles_are_bound_by_the_ring_and_crowded_ones_by_copies() -> None
     assert "copies" in shared.terms and shared.terms["start"] == 0
 
 
+def test_swapped_tiles_wait_for_their_ring_or_for_memory() -> None:
+    """40 tiles of 64 K blocks leave memory idle: a ring of half an SM holds 6 slots, and fills in 3900 cycles."""
+    pair = Shape(16, 128, ctas_per_sm=2, swap=True)
+    few = choice.cost(pair, 16, 40 * 128, 8192, 132, promoted=True)
+    turn = 3900 * (16 + 128) * 128 * 2 / (216 * 1024)
+    assert few.terms["ring turn"] == pytest.approx(40 / 264 * 64 * turn)
+    alone = choice.cost(replace(pair, ctas_per_sm=1), 16, 40 * 128, 8192, 132, promoted=True)
+    assert alone.terms["ring turn"] == pytest.approx(40 / 132 * 64 * turn / 2)
+    assert alone.total < few.total
+    many = choice.cost(pair, 16, 264 * 128, 8192, 132, promoted=True)
+    assert many.dominant == "device memory"
+    assert many.terms["device memory"] == pytest.approx(((16 + 264 * 128) * 8192 + 32 * 264 * 128) / 2200, rel=0.02)
+
+
 @pytest.mark.parametrize("sms", [1, 4, 132, 10**4])
 def test_terms_are_never_negative(sms: int) -> None:
     for m, n, k in ((1, 8, 128), (300, 500, 1024), (8192, 7168, 2048)):
