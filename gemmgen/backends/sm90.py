@@ -77,6 +77,7 @@ STEP_BYTES = 32
 BLOCK_ROWS = 64
 """One wgmma produces 64 rows."""
 WARPGROUP_WARPS = 4
+"""Warps that multiply together."""
 CAST_WIDTH = 64
 """The widest product whose first factor lies in registers that has a wrapper."""
 LANES = 32

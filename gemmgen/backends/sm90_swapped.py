@@ -1,4 +1,4 @@
-"""Products with swapped factors on Hopper: n is on the 64 rows of an instruction, the tile's few rows are its columns.
+"""Products with swapped factors on Hopper: n is on the 64 rows of an instruction, the tile's rows are its columns.
 
 Knows specs, no other part of lowering.
 """

@@ -90,7 +90,8 @@ class Wgmma(Node):
     ``share_k`` gives all warpgroups the same rows: each multiplies its part of every slot, and the first adds up what
     they have of a tile and stores. That is for few tiles, on which warpgroups would wait for their own products.
 
-    ``swap_ab`` puts n on the product's 64 rows; ``width`` is then of the tile's m. That is for few rows.
+    ``swap_ab`` puts n on the product's 64 rows; ``width`` is then of the tile's m. That is for few rows, or for as many
+    as fill other tiles badly.
     """
 
     kind: Literal["wgmma"] = "wgmma"
