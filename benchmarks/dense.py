@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,6 +29,8 @@ from gemmgen.runtime.timing import Flush, times
 
 SIZES_NK = [(2112, 7168), (576, 7168), (24576, 1536), (32768, 512), (7168, 16384), (4096, 7168), (7168, 2048)]
 SIZES_M = [64, 128, 4096, 8192]
+FLUSHED = ("write", "read")
+"""How L2 is emptied before each launch, one after the other."""
 ROUNDING = 6e-3
 """The worst tile's error that rounding to bf16 and sums of e4m3 products explain."""
 WHAT = "dense GEMM, medians in us, L2 flushed by a 256 MiB write or read before each launch"
@@ -111,19 +114,19 @@ def line(row: dict[str, Any]) -> str:
     )
 
 
-def suite(path: str, repeats: int, problems: Problems) -> None:
-    """Both kinds, a line a problem, the file written after each."""
+def suite(path: str, repeats: int, problems: Problems, flushed: Iterable[str] = FLUSHED, what: str = WHAT) -> None:
+    """Both types, a line a problem, the file written after each."""
     torch.backends.cuda.matmul.allow_tf32 = False
     compile_first(problems)
-    flushes = [Flush("write"), Flush("read")]
+    flushes = [Flush(each) for each in flushed]
     rows: list[dict[str, Any]] = []
     said: set[str] = set()
     for kind in KINDS:
         for m, n, k in problems:
             rows.append(measure(kind, m, n, k, flushes, repeats if m < 4096 else max(7, repeats // 2), said))
             print(line(rows[-1]), flush=True)
-            write(path, rows, what=WHAT, left_out=sorted(said))
-        for m in dict.fromkeys(m for m, _, _ in problems):
+            write(path, rows, what=what, left_out=sorted(said))
+        for m in (m for m, count in Counter(m for m, _, _ in problems).items() if count > 1):
             ratios = [row["us_write"] / row["cublas_us_write"] for row in rows if (row["kind"], row["m"]) == (kind, m)]
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             print(f"{kind} m={m}: geomean {mean:.3f} of cuBLAS's time", flush=True)

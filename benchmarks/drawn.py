@@ -9,21 +9,15 @@ and nothing was fitted to or measured for any of them. Everything else is as in 
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-import torch
-from dense import compile_first, line, measure
-from environment import write
-from problem import KINDS
+from dense import Problems, suite
 from selection import held_back
-
-from gemmgen.runtime.timing import Flush
 
 SEED, PROBLEMS = 31, 40
 WHAT = "dense GEMM of problems drawn at random, medians in us, L2 flushed by a 256 MiB write before each launch"
 
 
-def problems(count: int = PROBLEMS) -> list[tuple[int, int, int]]:
+def problems(count: int = PROBLEMS) -> Problems:
     """m, n and k, by m."""
     return sorted((each.m, each.n, each.k) for each in held_back(count, SEED))
 
@@ -34,16 +28,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--problems", type=int, default=PROBLEMS)
     given = parser.parse_args()
-    torch.backends.cuda.matmul.allow_tf32 = False
-    drawn = problems(given.problems)
-    compile_first(drawn)
-    flushes, said = [Flush("write")], set[str]()
-    rows: list[dict[str, Any]] = []
-    for kind in KINDS:
-        for m, n, k in drawn:
-            rows.append(measure(kind, m, n, k, flushes, given.repeats, said))
-            print(line(rows[-1]), flush=True)
-            write(given.json, rows, what=WHAT, left_out=sorted(said))
+    suite(given.json, given.repeats, problems(given.problems), ["write"], WHAT)
 
 
 if __name__ == "__main__":

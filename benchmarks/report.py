@@ -89,10 +89,14 @@ def left_out(result: dict[str, Any]) -> list[str]:
     return [f"{sentence}." for sentence in result.get("left_out", ())]
 
 
+def libraries(row: Row) -> list[str]:
+    """Those that a row was measured beside."""
+    return [key.removesuffix("_us_write") for key in row if key.endswith("_us_write")]
+
+
 def others(rows: list[Row]) -> list[str]:
     """Libraries beside cuBLAS that were in the run."""
-    names = {key.removesuffix("_us_write") for row in rows for key in row if key.endswith("_us_write")}
-    return sorted(names - {"cublas", "deepgemm"})
+    return sorted({name for row in rows for name in libraries(row)} - {"cublas", "deepgemm"})
 
 
 def against(rows: list[Row], name: str) -> str:
@@ -165,14 +169,14 @@ def drawn(card: str = "h100") -> list[str]:
     for kind in ("fp8", "bf16"):
         for least, most in ROWS_DRAWN:
             rows = [row for row in result["rows"] if row["kind"] == kind and least <= row["m"] <= most]
-            ours = sum(all(row["us_write"] <= row[f"{name}_us_write"] for name in beside(row)) for row in rows)
+            ours = sum(all(row["us_write"] <= row[f"{name}_us_write"] for name in libraries(row)) for row in rows)
             lines.append(
                 f"| {kind} | {least} to {most} | {against(rows, 'cublas')} | {against(rows, 'deepgemm')} "
                 f"| {ours} of {len(rows)} |"
             )
     lines += ["", "| | m | n | k | tile | us | / cuBLAS | / DeepGEMM |", "|---|--:|--:|--:|---|--:|--:|--:|"]
     for row in result["rows"]:
-        cells = [f"{row['us_write'] / row[f'{name}_us_write']:.3f}" for name in ("cublas", "deepgemm")]
+        cells = [against([row], name) for name in ("cublas", "deepgemm")]
         lines.append(
             f"| {row['kind']} | {row['m']} | {row['n']} | {row['k']} | {row['tile']} | {row['us_write']:.1f} | "
             f"{' | '.join(cells)} |"
@@ -182,11 +186,6 @@ def drawn(card: str = "h100") -> list[str]:
 
 ROWS_DRAWN = ((1, 16), (17, 128), (129, 16384))
 """Rows of problems drawn at random that are summed up together."""
-
-
-def beside(row: Row) -> list[str]:
-    """The other libraries of a row."""
-    return [key.removesuffix("_us_write") for key in row if key.endswith("_us_write")]
 
 
 SETS = {"listed": "those of benchmarks/shapes_tuned.txt", "random": "drawn at random, fitted to by nobody"}

@@ -121,7 +121,6 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
         "k_places": ", ".join(place_name(ring, name) for name in groups.cut_factors(plan)),
         "storing_warps": min(math.warps, plan.tile.m // 16),
         "sfb_count": plan.tile.n // mma.sfb_columns if mma.sfb_columns else 0,
-        "strip_count": plan.tile.n // (mma.sfa_rows if mma.row_axis == "n" else mma.sfb_columns or 1),
         "store_line": _store_line(plan, math.first_warp),
     }
 

@@ -24,7 +24,7 @@ from gemmgen.backends.common import (
     step_plans,
     store_map,
 )
-from gemmgen.backends.groups import map_bytes, map_edits
+from gemmgen.backends.groups import WARPGROUP, map_bytes, map_edits
 from gemmgen.backends.limits import LIMITS
 from gemmgen.backends.placement import Footprint, align, place_rings, place_roles
 from gemmgen.backends.reductions import reduction_workspaces
@@ -41,14 +41,7 @@ from gemmgen.backends.sm90_push import (
 )
 from gemmgen.backends.sm90_scales import promoted, scale_part, strip_part
 from gemmgen.backends.sm90_shares import meeting_bytes, shares_of_k
-from gemmgen.backends.sm90_swapped import (
-    PRODUCT_ROWS,
-    check_swapped,
-    check_swapped_store,
-    is_swapped,
-    product_axes,
-    rows_in_slot,
-)
+from gemmgen.backends.sm90_swapped import check_swapped, check_swapped_store, is_swapped, product_axes, rows_in_slot
 from gemmgen.backends.sm90_tiles import check_tiles, cut_product, parts, stores_apart, sums_start
 from gemmgen.ir import (
     Cast,
@@ -76,8 +69,6 @@ STEP_BYTES = 32
 """One wgmma consumes 32 bytes of K per row, whatever the element type."""
 BLOCK_ROWS = 64
 """One wgmma produces 64 rows."""
-WARPGROUP_WARPS = 4
-"""Warps that multiply together."""
 CAST_WIDTH = 64
 """The widest product whose first factor lies in registers that has a wrapper."""
 LANES = 32
@@ -357,7 +348,7 @@ def _staging_ring(spec: KernelSpec, store: StorePlan, roles: tuple[RolePlan, ...
         operand=store.operand,
         copy_by="tma",
         offset=0,
-        bytes=warps // (WARPGROUP_WARPS if is_swapped(spec) else 1) * store.rows * store.row_bytes,
+        bytes=warps // (WARPGROUP if is_swapped(spec) else 1) * store.rows * store.row_bytes,
         inner_axis="n",
         outer_axis="m",
     )
@@ -379,7 +370,7 @@ def _output_path(spec: KernelSpec) -> StorePlan:
         held = StorePlan(operand=output.name, dtype=output.dtype, through=step.through, accumulate=spec.accumulates)
         if step.through is not None:
             rows, slots = spec.math.body.width or spec.tile.m, spec.ring(step.through).slots or 2
-            held = held.replace(row_bytes=PRODUCT_ROWS * output.dtype.bytes, rows=rows, slots=slots)
+            held = held.replace(row_bytes=BLOCK_ROWS * output.dtype.bytes, rows=rows, slots=slots)
         return split_heads(spec, held)
     width = spec.output_columns(stored_columns(spec))
     if output.dtype == DType.E2M1:

@@ -45,7 +45,7 @@ SWAPPED = (
 )
 """For up to 16 rows of much weight: no tile has rows that nobody asked for, so its ring holds twice as much of B.
 
-They take 3 % less on an H200 than the fastest of ``FEW_ROWS`` and ``STREAMING``, 10 % at best.
+On an H200 the fastest of them takes 5 % (FP8) and 3 % (BF16) less than that of seven others, over six problems each.
 """
 
 FP8_SHAPES = (
@@ -81,7 +81,7 @@ products of a warpgroup are staged beside others that follow, 0.5 to 7 % faster,
 of scales and whole rounds a single one gains nothing from that, and 128x176 is as fast without those: what two
 warpgroups do to each other's turns at the tensor core is measured, not understood. Walking 4096 rows together gains 1
 to 4 % where n is large. A tile of 192 columns is staged as a whole. 192x160 and 128x224 serve problems of which other
-tiles leave the last wave mostly empty, with up to a quarter less time.
+tiles leave the last wave mostly empty, with up to a fifth less time.
 """
 
 BF16_SHAPES = (

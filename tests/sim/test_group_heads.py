@@ -63,13 +63,6 @@ def test_zeros_between_groups_leave_the_gaps_of_heads(kind: str) -> None:
 class Moved(KSubject):
     """Groups of k whose outputs have heads: gaps stay as they were."""
 
-    def _poisoned(self) -> torch.Tensor:
-        heads = self.spec.output.heads
-        assert heads is not None
-        columns, chunk = heads.columns(self.n), 16 // self.expected.element_size()
-        memory = torch.full((len(self.spans), self.m + 1, -(-columns // chunk) * chunk + chunk), torch.nan)
-        return memory.to(self.expected.dtype)[:, : self.m, :columns]
-
     def _judge(self, output: torch.Tensor) -> None:
         heads, columns = self.spec.output.heads, torch.arange(self.n)
         assert heads is not None

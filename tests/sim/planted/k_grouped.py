@@ -97,9 +97,10 @@ class KSubject(Subject):
 
     def _poisoned(self) -> torch.Tensor:
         """Outputs of NaN with NaN around each."""
-        chunk = 16 // self.expected.element_size()
-        memory = torch.full((len(self.spans), self.m + 1, -(-self.n // chunk) * chunk + chunk), torch.nan)
-        return memory.to(self.expected.dtype)[:, : self.m, : self.n]
+        heads, chunk = self.spec.output.heads, 16 // self.expected.element_size()
+        columns = heads.columns(self.n) if heads else self.n
+        memory = torch.full((len(self.spans), self.m + 1, -(-columns // chunk) * chunk + chunk), torch.nan)
+        return memory.to(self.expected.dtype)[:, : self.m, :columns]
 
 
 def of_k_groups(spec: KernelSpec, counts: tuple[int, ...], m: int, n: int, sms: int = 1) -> KSubject:
