@@ -25,21 +25,8 @@ class PairStore {
   }
 };
 
-// Calls `does` with two neighbouring columns of a row, that row, and the first one's column, of a warp's 16 columns of the
-// output from n and rows from m. Lanes 4 apart exchange values, as the accumulators have neighbours in rows.
-template <u32 REGS, class F>
-DEVICE void each_pair(const float (&acc)[REGS], u32 m, u32 n, const F& does) {
-  const u32 lane = ptx::lane_index();
-  const bool odd = lane / 4 % 2;
-#pragma unroll
-  for (u32 i = 0; i < REGS; i += 2) {
-    const float other = ptx::exchange<4>(odd ? acc[i] : acc[i + 1]);
-    const float2 x = odd ? make_float2(other, acc[i + 1]) : make_float2(acc[i], other);
-    does(x, m + i / 4 * 8 + fragment_col() + odd, n + i % 4 / 2 * 8 + lane / 8 * 2);
-  }
-}
-
-// Straight from registers with bounds checks; `Out` writes pairs.
+// Straight from registers with bounds checks. Lanes 4 apart exchange values, so that each has two neighbouring columns
+// of a row of the output, which `Out` writes.
 template <class T, class Columns = SideBySide, class Out = DirectStore<T, Columns>>
 class SwappedStore {
   Out out_;
@@ -50,9 +37,16 @@ class SwappedStore {
   // 16 columns of the output from n, rows from m.
   template <u32 REGS, class F>
   DEVICE void block(const float (&acc)[REGS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
-    each_pair(acc, m, n, [&](float2 x, u32 row, u32 col) {
+    const u32 lane = ptx::lane_index();
+    const bool odd = lane / 4 % 2;
+#pragma unroll
+    for (u32 i = 0; i < REGS; i += 2) {
+      const float other = ptx::exchange<4>(odd ? acc[i] : acc[i + 1]);
+      const float2 x = odd ? make_float2(other, acc[i + 1]) : make_float2(acc[i], other);
+      const u32 row = m + i / 4 * 8 + fragment_col() + odd;
+      const u32 col = n + i % 4 / 2 * 8 + lane / 8 * 2;
       if (row < rows && col < cols) out_.pair(row, col, cols, epilogue(x, row, col));
-    });
+    }
   }
 
   DEVICE void finish() const {}
@@ -88,19 +82,25 @@ class SwappedStagedStore {
     static_assert(2 * REGS == ROWS);
     const u32 first = n - 16 * warp_;
     if (m >= rows || first >= cols) return;
-    const u32 to = buffers_ + slot_ * BUFFER;
+    const u32 to = buffers_ + slot_ * BUFFER, lane = ptx::lane_index();
     slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
     if (leads()) ptx::bulk_wait_read<SLOTS - 1>();
     meet();
-    each_pair(acc, 0, 16 * warp_, [&](float2 x, u32 row, u32 col) {
-      if (m + row >= rows || first + col >= cols) return;
-      const Pair y = epilogue(x, m + row, first + col);
-      const u32 at = to + staged<ROW_BYTES>(row, col * sizeof(T));
-      if constexpr (sizeof(T) == 2)
-        ptx::store_shared_word(at, y.bits);
-      else
-        ptx::store_shared_half(at, y.bits);
-    });
+    const bool odd = lane / 4 % 2;
+#pragma unroll
+    for (u32 i = 0; i < REGS; i += 2) {
+      const float other = ptx::exchange<4>(odd ? acc[i] : acc[i + 1]);
+      const float2 x = odd ? make_float2(other, acc[i + 1]) : make_float2(acc[i], other);
+      const u32 row = i / 4 * 8 + fragment_col() + odd, col = 16 * warp_ + i % 4 / 2 * 8 + lane / 8 * 2;
+      if (m + row < rows && first + col < cols) {
+        const Pair y = epilogue(x, m + row, first + col);
+        const u32 at = to + staged<ROW_BYTES>(row, col * sizeof(T));
+        if constexpr (sizeof(T) == 2)
+          ptx::store_shared_word(at, y.bits);
+        else
+          ptx::store_shared_half(at, y.bits);
+      }
+    }
     ptx::fence_proxy_async();
     meet();
     if (warp_ == 0)
