@@ -80,4 +80,5 @@ def slice_place(plan: Plan) -> str:
 
 def even_splits(plan: Plan) -> str:
     """The schedule of splits that the launch decides on."""
-    return f"gemmgen::EvenSplits<TILE_M, TILE_N, {plan.raster_group}>"
+    whole = ", true" if plan.schedule.kind == "split_k" and plan.schedule.whole_waves else ""
+    return f"gemmgen::EvenSplits<TILE_M, TILE_N, {plan.raster_group}{whole}>"

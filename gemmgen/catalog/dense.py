@@ -18,6 +18,7 @@ from gemmgen.ir import (
     Residual,
     Ring,
     Role,
+    SplitK,
     Step,
     Store,
     Tile,
@@ -34,10 +35,10 @@ class Shape:
     product. Weights of such tiles, and of others that ``stream`` them, are read once: L2 drops them first. With ``cut``
     tiles that fill no wave are cut in as many parts; with ``overlap`` epilogues run beside the first products of the
     next tile. ``swap`` puts n on the product's rows, for few rows, or as many as fill other tiles badly; ``width`` is
-    then of the tile's m. With ``lanes`` warps that multiply read a scale of B for 128 columns from memory, where a ring
-    holds it otherwise, that of the factors or, with ``strips``, one whose slots serve as many K blocks. With ``rounds``
-    the K loop is copied out for every slot. ``raster`` rows of tiles are walked together. The last tiles of A come in
-    boxes of ``part_rows``.
+    then of the tile's m. With ``share`` CTAs share the K blocks of tiles that fill no wave. With ``lanes`` warps that
+    multiply read a scale of B for 128 columns from memory, where a ring holds it otherwise, that of the factors or,
+    with ``strips``, one whose slots serve as many K blocks. With ``rounds`` the K loop is copied out for every slot.
+    ``raster`` rows of tiles are walked together. The last tiles of A come in boxes of ``part_rows``.
     """
 
     m: int
@@ -60,6 +61,7 @@ class Shape:
     strips: int = 1
     raster: int = 8
     part_rows: int | None = None
+    share: bool = False
 
     @property
     def label(self) -> str:
@@ -68,15 +70,18 @@ class Shape:
         splits = f"_s{self.splits}" if self.splits else ""
         pair = f"_x{self.ctas_per_sm}" if self.ctas_per_sm > 1 else ""
         cut = f"_cut{self.cut}" if self.cut > 1 else ""
-        return f"{self.m}x{self.n}{'_swap' if self.swap else ''}{cluster}{splits}{pair}{cut}"
+        share = "_share" if self.share else ""
+        return f"{self.m}x{self.n}{'_swap' if self.swap else ''}{cluster}{splits}{pair}{cut}{share}"
 
     @property
-    def schedule(self) -> ClusterSplitK | CutRemainder | Persistent:
+    def schedule(self) -> ClusterSplitK | CutRemainder | Persistent | SplitK:
         """How tiles reach CTAs."""
         if self.splits:
             return ClusterSplitK(splits=self.splits)
         if self.cut > 1:
             return CutRemainder(parts=self.cut, raster_group=self.raster)
+        if self.share:
+            return SplitK(splits=None, whole_waves=True, raster_group=self.raster)
         return Persistent(raster_group=self.raster)
 
 

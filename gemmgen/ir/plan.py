@@ -424,11 +424,6 @@ class Plan(Node):
         return self.cluster.size * (self.splits if isinstance(self.schedule, ClusterSplitK) else 1)
 
     @property
-    def meets(self) -> bool:
-        """Whether sums of CTAs meet in a workspace."""
-        return isinstance(self.schedule, SplitK) and not self.schedule.slices
-
-    @property
     def sums(self) -> int:
         """fp32 registers of a thread that CTAs with shares of a tile add up: of the product, of squares of its rows."""
         squares = any(step.kind == "sum_of_squares" for step in self.prologue)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gemmgen.ir.node import Node
+
+LEAST_BLOCKS, MOST_SPLITS = 4, 32
+"""K blocks that are worth a CTA of their own, and how many CTAs' sums the last one adds up in a short time."""
 
 
 class Tile(Node):
@@ -80,12 +83,29 @@ class SplitK(Node):
     so results do not depend on who that is. ``splits=None`` leaves their number to the launch, which makes as many as
     fill the GPU and shares K blocks out evenly, the remainder one each to the first. With ``slices`` nobody adds up:
     outputs have an axis ``"s"`` before their others, a slice for each split, and its extent is the number of splits.
+    With ``whole_waves`` only tiles that fill no wave are shared: those before them have a CTA each.
     """
 
     kind: Literal["split_k"] = "split_k"
     splits: Annotated[int, Field(ge=2, le=32)] | None
     slices: bool = False
+    whole_waves: bool = False
     raster_group: Annotated[int, Field(ge=1)] = 8
+
+    @model_validator(mode="after")
+    def _the_launch_counts_waves(self) -> SplitK:
+        if self.whole_waves and (self.splits is not None or self.slices):
+            raise ValueError("whole_waves is for splits that the launch decides on and that meet; use splits=None")
+        return self
+
+    def shared(self, tiles: int, at_once: int) -> int:
+        """How many of the tiles CTAs share, ``at_once`` of which are there: all, or those that fill no wave."""
+        return tiles % at_once if self.whole_waves else tiles
+
+    def sharing(self, tiles: int, at_once: int, k_blocks: int) -> int:
+        """How many CTAs share a tile where the launch decides: as many as fill the GPU, each with some K blocks."""
+        most = min(MOST_SPLITS, -(-k_blocks // LEAST_BLOCKS))
+        return max(1, min(at_once // max(1, self.shared(tiles, at_once)), most))
 
 
 class ClusterSplitK(Node):

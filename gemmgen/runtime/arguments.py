@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Protocol
 
-from gemmgen.ir import AnyPlan, KGroups, LayoutPlan, Operand, Param, Plan, TensorMapPlan, split_axis
+from gemmgen.ir import AnyPlan, KGroups, LayoutPlan, Operand, Param, Plan, SplitK, TensorMapPlan, split_axis
 
 TENSOR_MAP_BYTES = 128
 LANES = 32
-LEAST_BLOCKS, MOST_SPLITS = 4, 32
-"""K blocks that are worth a CTA of their own, and how many CTAs' sums the last one adds up in a short time."""
 GROUP = 8
 """Neighbouring elements of either half of an axis that boxes take in turn."""
 SPREADING = "16u4_align16b"
@@ -103,12 +101,11 @@ def _units(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def with_splits(plan: AnyPlan, sizes: Mapping[str, int], sms: int) -> Mapping[str, int]:
-    """The extents, with that of ``s`` where the launch decides how many CTAs share a tile: as many as fill the GPU."""
-    if isinstance(plan, LayoutPlan) or plan.splits or "s" in sizes:
+    """The extents, with that of ``s`` where the launch decides how many CTAs share a tile."""
+    if isinstance(plan, LayoutPlan) or not isinstance(plan.schedule, SplitK) or plan.splits or "s" in sizes:
         return sizes
-    tiles = -(-sizes["m"] // plan.tile.m) * -(-sizes["n"] // plan.tile.n)
-    most = min(MOST_SPLITS, -(-sizes["k"] // (plan.tile.k * LEAST_BLOCKS)))
-    return {**sizes, "s": max(1, min(sms * plan.ctas_per_sm // max(1, tiles), most))}
+    tiles, k_blocks = prod(_units(plan, sizes).values()), -(-sizes["k"] // plan.tile.k)
+    return {**sizes, "s": plan.schedule.sharing(tiles, sms * plan.ctas_per_sm, k_blocks)}
 
 
 def _checked(tiles: int, rows: str, cols: str, sizes: Mapping[str, int]) -> int:
@@ -125,15 +122,16 @@ def workspace_bytes(plan: AnyPlan, sizes: Mapping[str, int], sms: int) -> dict[s
     tiles = {axis: units * getattr(plan.cluster, axis) for axis, units in _units(plan, sizes).items()}
     tiles |= {"g": sizes.get("g", 1), "cta": grid_size(plan, sizes, sms)}
     reductions = {each.name: each.elements * prod(tiles[axis] for axis in each.per) * 4 for each in plan.workspaces}
-    return {**_split_bytes(plan, sizes), **reductions}
+    return {**_split_bytes(plan, sizes, sms), **reductions}
 
 
-def _split_bytes(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
+def _split_bytes(plan: Plan, sizes: Mapping[str, int], sms: int) -> dict[str, int]:
     """Sums of CTAs that share a tile, and counters, all 0 before the launch and after."""
     splits = plan.splits or sizes["s"]
-    if not plan.meets or splits == 1:
+    if not isinstance(plan.schedule, SplitK) or plan.schedule.slices or splits == 1:
         return {}
-    warps = -(-sizes["m"] // plan.tile.m) * -(-sizes["n"] // plan.tile.n) * plan.storing.warps
+    shared = plan.schedule.shared(prod(_units(plan, sizes).values()), sms * plan.ctas_per_sm)
+    warps = shared * plan.storing.warps
     return {"partials": warps * splits * plan.sums * LANES * 4, "arrivals": warps * 4}
 
 

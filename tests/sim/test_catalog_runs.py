@@ -144,7 +144,25 @@ def part_family() -> Iterator[Subject]:
     yield Subject(fp8_gemm_nt(Shape(32, 64, groups=1, swap=True, slots=2, part_rows=8)), 43, 136, 272)
 
 
+def share_family() -> Iterator[Subject]:
+    """K blocks shared of tiles that fill no wave: behind whole waves, all, none; more CTAs than blocks or tiles."""
+    shared = replace(NARROW, share=True)
+    yield Subject(fp8_gemm_nt(shared), 70, 136, 1040, sms=4)  # ten tiles: two waves, then two CTAs a tile
+    yield Subject(fp8_gemm_nt(shared), 65, 40, 1936, sms=9)  # four tiles, two CTAs each; one CTA has none
+    yield Subject(fp8_gemm_nt(shared), 70, 72, 1040, sms=3)  # six tiles fill two waves: nobody meets
+    yield Subject(fp8_gemm_nt(shared, DType.F32, True, "k", 1), 9, 72, 1040, sms=7)
+    yield Subject(fp8_gemm_nt(shared, residual=True), 9, 24, 0, sms=3)  # no K blocks to share
+    yield Subject(bf16_gemm("nt", replace(shared, n=48, part_rows=32)), 80, 136, 712, sms=11)
+    yield Subject(bf16_gemm("nn", shared, DType.F32, True, direct_store=True), 65, 33, 712, sms=5)
+    yield Subject(bf16_gemm("nt", Shape(128, 64, slots=2, share=True, raster=1)), 300, 72, 520, sms=8)  # idle warps
+    yield Subject(bf16_gemm("nt", Shape(192, 48, groups=3, slots=2, share=True)), 200, 56, 520, sms=9)
+    yield Subject(bf16_gemm("nt", replace(shared, ctas_per_sm=2), programmatic_launch=True), 70, 72, 520, sms=4)
+    strips = Shape(64, 64, groups=1, slots=2, unroll=1, rounds=True, strips=2, share=True)
+    yield Subject(fp8_gemm_nt(strips), 64, 200, 1936, sms=3)
+
+
 FAMILIES = (
+    share_family,
     bf16_family,
     fp8_family,
     cluster_family,

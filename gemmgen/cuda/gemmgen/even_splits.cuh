@@ -5,20 +5,25 @@
 
 namespace gemmgen {
 
-// Tiles times splits, a grid's stride apart; splits of a tile are neighbours. GROUP rows of tiles are walked together.
-template <u32 TILE_M, u32 TILE_N, u32 GROUP>
+// Tiles times splits, a grid's stride apart; splits of a tile are neighbours. GROUP rows of tiles are walked together. With
+// WHOLE_WAVES tiles of full waves have a CTA each, and only those behind them are shared.
+template <u32 TILE_M, u32 TILE_N, u32 GROUP, bool WHOLE_WAVES = false>
 class EvenSplits {
   Raster<TILE_M, TILE_N, GROUP, 1, 1> raster_;
-  u32 splits_, index_, tile_, split_;
+  u32 splits_, whole_ = 0, index_, tile_, split_;
 
   DEVICE void place() {
-    tile_ = index_ / splits_;
-    split_ = index_ - tile_ * splits_;
+    const bool whole = WHOLE_WAVES && index_ < whole_;
+    tile_ = whole ? index_ : whole_ + (index_ - whole_) / splits_;
+    split_ = whole ? 0 : index_ - whole_ - (tile_ - whole_) * splits_;
     if (valid()) raster_.place(tile_);
   }
 
  public:
-  DEVICE EvenSplits(u32 m, u32 n, u32 splits) : raster_(m, n), splits_(splits), index_(ptx::cta_index()) { place(); }
+  DEVICE EvenSplits(u32 m, u32 n, u32 splits) : raster_(m, n), splits_(splits), index_(ptx::cta_index()) {
+    if constexpr (WHOLE_WAVES) whole_ = raster_.units() - raster_.units() % ptx::cta_count();
+    place();
+  }
   DEVICE bool valid() const { return tile_ < raster_.units(); }
   DEVICE void advance() {
     index_ += ptx::cta_count();
@@ -26,18 +31,19 @@ class EvenSplits {
   }
   DEVICE u32 m() const { return raster_.m(); }
   DEVICE u32 n() const { return raster_.n(); }
-  DEVICE u32 tile() const { return tile_; }
+  // Its place among tiles that are shared.
+  DEVICE u32 tile() const { return tile_ - whole_; }
   DEVICE u32 split() const { return split_; }
-  DEVICE u32 splits() const { return splits_; }
+  DEVICE u32 splits() const { return WHOLE_WAVES && index_ < whole_ ? 1 : splits_; }
 
   // The K blocks of this split: what is left over goes one each to the first ones, and some may have none.
   DEVICE u32 first(u32 k_blocks) const {
-    const u32 share = k_blocks / splits_, more = k_blocks - share * splits_;
+    const u32 share = k_blocks / splits(), more = k_blocks - share * splits();
     return share * split_ + (split_ < more ? split_ : more);
   }
   DEVICE u32 last(u32 k_blocks) const {
-    const u32 share = k_blocks / splits_;
-    return first(k_blocks) + share + (split_ < k_blocks - share * splits_);
+    const u32 share = k_blocks / splits();
+    return first(k_blocks) + share + (split_ < k_blocks - share * splits());
   }
 };
 

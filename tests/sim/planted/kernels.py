@@ -197,6 +197,10 @@ _SUBJECTS = {
     "fp8_pair": Subject(fp8_gemm_nt(replace(_TWO_SLOTS, cluster=(2, 1))), m=256, n=256, k=384, sms=2),
     # four tiles on three CTAs: a whole one each, then a part each of the fourth, one of which lies outside the matrix
     "fp8_cut": Subject(fp8_gemm_nt(Shape(64, 96, groups=1, slots=2, unroll=1, cut=3)), m=64, n=344, k=384, sms=3),
+    # five tiles on four CTAs: a whole one each, then a share of the fifth one's K blocks, two of 8
+    "fp8_share": Subject(
+        fp8_gemm_nt(Shape(64, 32, groups=1, slots=2, unroll=1, share=True)), m=64, n=152, k=1936, sms=4
+    ),
     # three tiles on one CTA, whose epilogues run beside the next one's products; a unit of columns behind the first
     "fp8_overlap": Subject(fp8_gemm_nt(Shape(64, 64, groups=1, width=32, slots=2, overlap=True)), m=64, n=192, k=384),
     # three tiles on one CTA; products below each other are staged apart, of the lower one all but 8 rows are outside

@@ -66,6 +66,47 @@ def third_role_cuts_no_tile(text: str, plan: Plan) -> str:
     return _never_cuts(text, plan, 2)
 
 
+def _never_shares(text: str, plan: Plan, role: int) -> str:
+    """One role counts all tiles among those of whole waves."""
+    left = find(text, "rem.u32")
+    assert len(left) == len(plan.roles) + 1, "boxes, scales and products each have a schedule"
+    return replace(text, left[role], f"mov.u32 {left[role].target}, 0;")
+
+
+def _of_whole_waves(text: str, opcode: str) -> Statement:
+    """The last such statement ahead of a meeting whose second factor counts the tiles of whole waves."""
+    counts = [_following(text, each, "sub.s32").target for each in find(text, "rem.u32")]
+    (meeting,) = find(text, "atom.acq_rel.gpu.global.inc")
+    return [e for e in find(text, opcode) if e.operands[2] in counts and e.start < meeting.start][-1]
+
+
+@planted("fp8_share")
+def first_role_shares_no_tile(text: str, plan: Plan) -> str:
+    return _never_shares(text, plan, 0)
+
+
+@planted("fp8_share")
+def second_role_shares_no_tile(text: str, plan: Plan) -> str:
+    return _never_shares(text, plan, 1)
+
+
+@planted("fp8_share")
+def third_role_shares_no_tile(text: str, plan: Plan) -> str:
+    return _never_shares(text, plan, 2)
+
+
+@planted("fp8_share")
+def shared_tile_has_the_place_it_has_among_all(text: str, plan: Plan) -> str:
+    place = _of_whole_waves(text, "sub.s32")
+    return replace(text, place, f"mov.u32 {place.target}, {place.operands[1]};")
+
+
+@planted("fp8_share", says="in no mapped buffer")
+def tiles_of_whole_waves_meet_too(text: str, plan: Plan) -> str:
+    whole = _of_whole_waves(text, "setp.lt.u32")
+    return replace(text, whole, f"setp.ne.u32 {whole.target}, 0, 0;")
+
+
 @planted("fp8_overlap", says=r"ab\.(a|b)\[\d\]")
 def next_tile_begun_before_its_slot_is_full(text: str, plan: Plan) -> str:
     return replace(text, waits(text, plan, "full")[-1], "setp.eq.u32 p, 0, 0;")
