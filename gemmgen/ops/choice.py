@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gemmgen.catalog import Shape
-from gemmgen.ir import CutRemainder
+from gemmgen.ir import CutRemainder, SplitK
 from gemmgen.ops.cost import Cost, beside_memory, in_waves
 
 PRODUCT_ROWS = 30.5
@@ -56,7 +56,7 @@ SWAPPED_TURN = {False: 260, True: 310}
 SWAPPED_RING = 3900
 """Cycles in which a swapped tile's ring fills once, where it has all of an SM's shared memory."""
 SWAPPED_OVERLAP = 0.16
-"""Share of the smaller of compute and memory time that is not hidden by the larger, with swapped tiles."""
+"""Share of the smaller of compute and memory time that is not hidden by the larger, with swapped tiles of few rows."""
 RING_BYTES = 216 * 1024
 """Of an SM's shared memory."""
 FEW_BETWEEN = 60
@@ -73,6 +73,10 @@ FEW_OVERLAP = 0.86
 """Share of the smaller of compute and memory time that is not hidden by the larger, with one tile."""
 PUSH = 1100
 """Cycles until pushed sums are added up, beside one for every 4 elements of the tile."""
+MEETING = 9000
+"""Cycles until who comes last knows it, of CTAs that share a tile, with those of the launch that clears counters."""
+MEETING_SUMS = 0.21
+"""Cycles for every element of the sums of each of them."""
 PACKED = 0.95
 """Share of the CTAs an SM could hold that are there at once in clusters of more than a pair."""
 WARPGROUP_ROWS = 64
@@ -102,7 +106,8 @@ def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -
     compute = in_waves(tile, units / at_once, _waves(shape, m, n, units, at_once, k_bytes, sms, promoted))
     start = {"start": SOLE_START if shape.ctas_per_sm == 1 else 0}
     memory = ((m + n) * k_bytes + 2 * m * n) / DEVICE_BYTES
-    return Cost(beside_memory({**compute, **start}, memory, SWAPPED_OVERLAP if shape.swap else OVERLAP))
+    few_rows = shape.swap and shape.m < WARPGROUP_ROWS
+    return Cost(beside_memory({**compute, **start}, memory, SWAPPED_OVERLAP if few_rows else OVERLAP))
 
 
 def _epilogue(shape: Shape) -> float:
@@ -112,7 +117,9 @@ def _epilogue(shape: Shape) -> float:
 
 
 def _waves(shape: Shape, m: int, n: int, units: int, at_once: int, k_bytes: int, sms: int, promoted: bool) -> float:
-    """Waves of tiles; those that are cut count for what a part takes of a tile's time."""
+    """Waves of tiles; those that are cut, or shared, count for what a part takes of a tile's time."""
+    if isinstance(shape.schedule, SplitK):
+        return _shared_waves(shape, shape.schedule, m, n, units, at_once, k_bytes, sms, promoted)
     if not isinstance(shape.schedule, CutRemainder):
         return -(-units // at_once)
     whole, cut = shape.schedule.waves(units, at_once)
@@ -120,6 +127,19 @@ def _waves(shape: Shape, m: int, n: int, units: int, at_once: int, k_bytes: int,
     blocks = (_block(each, m, n, units, sms, promoted)[1] for each in (part, shape))
     times = [-(-k_bytes // 128) * block + _epilogue(each) for block, each in zip(blocks, (part, shape), strict=True)]
     return whole + cut * CUT_PART * times[0] / times[1]
+
+
+def _shared_waves(
+    shape: Shape, schedule: SplitK, m: int, n: int, units: int, at_once: int, k_bytes: int, sms: int, promoted: bool
+) -> float:
+    """Waves of tiles, the last of which CTAs share: for what their K blocks and their meeting take of a tile's time."""
+    blocks, left = -(-k_bytes // 128), schedule.shared(units, at_once)
+    splits = schedule.sharing(units, at_once, blocks)
+    if not left or splits == 1:
+        return -(-units // at_once)
+    whole = blocks * _block(shape, m, n, units, sms, promoted)[1] + _epilogue(shape)
+    share = -(-blocks // splits) * _block(shape, m, n, left * splits, sms, promoted)[1] + _epilogue(shape)
+    return units // at_once + (share + MEETING + splits * shape.m * shape.n * MEETING_SUMS) / whole
 
 
 def _copies(shape: Shape, m: int, n: int, tiles: int, sms: int) -> float:

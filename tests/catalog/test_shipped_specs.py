@@ -9,6 +9,7 @@ import pytest
 
 from gemmgen import catalog
 from gemmgen.backends import lower
+from gemmgen.catalog.dense import STAGED_ROWS
 from gemmgen.ir import Arch
 
 SPECS = catalog.specs()
@@ -25,7 +26,10 @@ def test_every_name_says_what_its_spec_is() -> None:
         assert (spec.tile.m, spec.tile.n) == (int(m), int(n))
         assert spec.output.dtype == d
         assert any(step.kind == "residual" for step in spec.epilogue) == bool(residual)
-        by_lanes = bool(direct) or spec.math.body.swap_ab  # type: ignore[union-attr]
+        swapped = spec.math.body.swap_ab  # type: ignore[union-attr]
+        assert ("_swap" in name) == swapped
+        assert name.endswith("_share") == (spec.schedule.kind == "split_k")
+        by_lanes = bool(direct) or (swapped and spec.tile.m < STAGED_ROWS)
         assert (spec.epilogue[-1].through is None) == by_lanes  # type: ignore[union-attr]
         if op == "fp8_gemm_nt":
             assert spec.operand("sfb").box[0] == ("n" if columns else "n/128")
