@@ -73,8 +73,8 @@ FEW_OVERLAP = 0.86
 """Share of the smaller of compute and memory time that is not hidden by the larger, with one tile."""
 PUSH = 1100
 """Cycles until pushed sums are added up, beside one for every 4 elements of the tile."""
-MEETING = 9000
-"""Cycles until who comes last knows it, of CTAs that share a tile, with those of the launch that clears counters."""
+MEETING = 5700
+"""Cycles until who comes last knows it, of CTAs that share a tile."""
 MEETING_SUMS = 0.21
 """Cycles for every element of the sums of each of them."""
 PACKED = 0.95

@@ -17,7 +17,7 @@ from gemmgen.ops.kernels import Kernel, kernel_of
 from gemmgen.ops.launch import Launch, Prepared, Slots, metadata, relaunch, row_major
 from gemmgen.ops.memory import check_layouts, check_no_gradient, check_overlap, span
 from gemmgen.ops.problem import Tensors, check_problem
-from gemmgen.ops.workspace import allocate
+from gemmgen.ops.workspace import allocate, empty_on
 from gemmgen.runtime.arguments import Encoder, Problem, TensorView, grid_size, with_splits, workspace_bytes
 from gemmgen.runtime.kernel_text import Target
 from gemmgen.runtime.targets import current_target
@@ -111,14 +111,15 @@ class Dispatcher:
         workspace = workspace_bytes(kernel.plan, sizes, target.sms)
         scalars = (0.0,) * len(self.scalars)
         problem = self._problem(sizes, used, target, scalars, dict.fromkeys(workspace, 0))
+        launch = Launch(
+            kernel=kernel,
+            target=target,
+            handle=target.load(kernel.text),
+            grid=(grid_size(kernel.plan, sizes, target.sms), 1, 1),
+            programmatic=kernel.plan.programmatic_launch,
+        )
         prepared = Prepared(
-            launch=Launch(
-                kernel=kernel,
-                target=target,
-                handle=target.load(kernel.text),
-                grid=(grid_size(kernel.plan, sizes, target.sms), 1, 1),
-                programmatic=kernel.plan.programmatic_launch,
-            ),
+            launch=launch,
             build=block_builder(kernel.plan, (*self.names, *workspace), self.scalars, problem, encoder(target)),
             names=self.names,
             outputs=tuple((at, span(slots[at])) for at in map(self.names.index, self.outputs)),
@@ -126,6 +127,7 @@ class Dispatcher:
             copied=tuple(self.names.index(name) for name in sorted(choice.copied)),
             check_overlap=lambda slots: self._check_overlap(self._named(slots)),
             workspace=workspace,
+            room=launch.room(workspace, empty_on(slots[self._at].device)) if workspace else None,
         )
         if len(self.prepared) >= PREPARED_LIMIT:
             self.prepared.clear()

@@ -25,7 +25,6 @@ from gemmgen.ops.block import PatchedBlock
 from gemmgen.ops.guards import alike
 from gemmgen.ops.hot_text import Parameters, Pattern, compiled, entry_text, replay_maker
 from gemmgen.ops.launch import Launched, recorded
-from gemmgen.ops.workspace import allocator
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -269,7 +268,7 @@ class _Call:
             "index": device.index,
             "empty": target.empty_strided,
             "low_bits": self.low_bits,
-            "allocate": allocator(self.launched.prepared.workspace, target.empty_strided),
+            "allocate": launch.room(self.launched.prepared.workspace, target.empty_strided),
             "take": frames.pop,
             "new_frame": new_frame,
             "give_back": frames.append,

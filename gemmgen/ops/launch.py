@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gemmgen.ir import Plan
 from gemmgen.ops.block import Block
 from gemmgen.ops.kernels import Kernel
-from gemmgen.ops.workspace import allocate
+from gemmgen.ops.workspace import Room, allocator, none_stand
 from gemmgen.runtime.kernel_text import Grid
 
 Slots = tuple[torch.Tensor, ...]
@@ -37,6 +38,11 @@ class Launch:
         target = self.target
         target.launch(self.handle, self.grid, params, target.current_stream(), self.programmatic)
 
+    def room(self, workspace: Mapping[str, int], empty: Callable[..., torch.Tensor]) -> Room:
+        """What makes room for the workspace of a launch; see ``allocator``."""
+        fixed = isinstance(self.kernel.plan, Plan) and self.kernel.plan.groups is None
+        return allocator(workspace, empty, self.target.standing_zeros if fixed else none_stand)
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -44,8 +50,8 @@ class Prepared:
 
     ``names`` are the operands in call order; ``outputs`` are the index and the span of all that is written, the main
     output first, ``other_bytes`` those of everything else and of further outputs; ``copied`` are inputs that the kernel
-    reads from a row-major copy; ``check_overlap`` judges exactly once spans meet; ``workspace`` is allocated for each
-    launch.
+    reads from a row-major copy; ``check_overlap`` judges exactly once spans meet; ``room`` makes that for the
+    ``workspace`` of a launch.
     """
 
     launch: Launch
@@ -56,6 +62,7 @@ class Prepared:
     copied: tuple[int, ...]
     check_overlap: Callable[[Slots], None]
     workspace: Mapping[str, int] = field(default_factory=dict)
+    room: Room | None = None
 
     def __call__(self, slots: Slots, scalars: tuple[float, ...] = ()) -> None:
         self.at(slots, [tensor.data_ptr() for tensor in slots], scalars)
@@ -73,9 +80,9 @@ class Prepared:
             copies = [(at, row_major(slots[at])) for at in self.copied]  # alive until the launch
             for at, copy in copies:
                 addresses[at] = copy.data_ptr()
-        if self.workspace:
-            room = allocate(self.workspace, slots[self.outputs[0][0]].device)  # likewise
-            addresses = [*addresses, *(each.data_ptr() for each in room.values())]
+        if self.room is not None:
+            _kept, parts = self.room()  # likewise
+            addresses = [*addresses, *parts]
         self.launch(self.build(addresses, scalars))
         if _RECORDING.launched is not None:
             _RECORDING.launched.append(Launched(self, slots, scalars))

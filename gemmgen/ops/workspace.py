@@ -1,13 +1,17 @@
 """Memory that a launch needs beside its operands: partial sums of warps that meet, and counters of who has come.
 
 Allocated anew for every launch, on the stream it runs on, so that calls on several streams, from several threads and
-in captured graphs never share any: torch's allocator knows when it may be used again. The price is a memset a launch.
+in captured graphs never share any: torch's allocator knows when it may be used again. Counters have to be 0, for which
+a memset would take 1.5 to 2 us of every launch (H200). A kernel leaves them at 0, so where launches come one behind the
+other they may stand on the same ones (``GpuTarget.standing_zeros``): dense kernels do, whose counts follow from extents
+alone. Those of groups follow from numbers on the device; nonsense there must not outlast its launch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import accumulate
+from typing import TypeAlias
 
 import torch
 
@@ -15,24 +19,33 @@ from gemmgen.ir import is_counter
 
 PART_ALIGNMENT = 256
 """Bytes that parts of one piece of memory start at multiples of."""
+Room: TypeAlias = Callable[[], tuple[list[torch.Tensor], list[int]]]
+"""Makes room for a launch: what to keep until the launch is on its stream, and the address of each part."""
 
 
 def allocate(sizes: Mapping[str, int], device: torch.device) -> dict[str, torch.Tensor]:
-    """Bytes by name; keep them until the launch is on its stream."""
-    counters = [size for name, size in sizes.items() if is_counter(name)]
-    zeros = iter(torch.zeros(sum(counters), dtype=torch.uint8, device=device).split(counters))
-    return {
-        name: next(zeros) if is_counter(name) else torch.empty(size, dtype=torch.uint8, device=device)
-        for name, size in sizes.items()
-    }
+    """Bytes by name, counters of which are 0."""
+    make = {True: torch.zeros, False: torch.empty}
+    return {name: make[is_counter(name)](size, dtype=torch.uint8, device=device) for name, size in sizes.items()}
+
+
+def empty_on(device: torch.device) -> Callable[..., torch.Tensor]:
+    """Makes a tensor of a shape, strides and dtype on the device, which need not be the current one."""
+    return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=device)
+
+
+def none_stand(size: int) -> int:
+    """No zeros are shared with other launches."""
+    return 0
 
 
 def allocator(
-    sizes: Mapping[str, int], empty: Callable[..., torch.Tensor]
-) -> Callable[[], tuple[list[torch.Tensor], list[int]]]:
-    """The same for launches in a hurry: a function that returns memory to keep and the address of each part in it.
+    sizes: Mapping[str, int], empty: Callable[..., torch.Tensor], standing_zeros: Callable[[int], int] = none_stand
+) -> Room:
+    """Room for launches in a hurry: counters share one piece of memory and all else another.
 
-    Counters share one piece of memory and all else another. ``empty`` makes a tensor of a shape, strides and dtype.
+    ``empty`` makes a tensor of a shape, strides and dtype; ``standing_zeros`` knows the address of so many bytes that
+    are 0 before every launch on the current stream and after it, or says 0.
     """
     shapes: list[tuple[tuple[int], bool]] = []
     place: dict[str, tuple[int, int]] = {}
@@ -44,11 +57,15 @@ def allocator(
     parts = [place[name] for name in sizes]
 
     def allocate() -> tuple[list[torch.Tensor], list[int]]:
-        memory = [empty(shape, (1,), torch.uint8) for shape, _ in shapes]
-        for piece, (_, counted) in zip(memory, shapes, strict=True):
+        kept, first = [], []
+        for shape, counted in shapes:
+            if counted and (address := standing_zeros(shape[0])):
+                first.append(address)
+                continue
+            kept.append(piece := empty(shape, (1,), torch.uint8))
             if counted:
                 piece.zero_()
-        first = [piece.data_ptr() for piece in memory]
-        return memory, [first[piece] + start for piece, start in parts]
+            first.append(piece.data_ptr())
+        return kept, [first[piece] + start for piece, start in parts]
 
     return allocate

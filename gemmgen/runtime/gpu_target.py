@@ -20,6 +20,10 @@ from gemmgen.runtime.errors import CaptureError, DeviceError, UnsupportedArchite
 from gemmgen.runtime.kernel_text import Grid, KernelText, check_launch
 from gemmgen.runtime.launch_frame import LaunchFrame
 
+PER_THREAD_STREAM = 2
+"""The handle that is another stream in every thread."""
+STANDING_ZEROS = 1 << 16
+"""Bytes of a stream; a launch that needs more zeros has its own."""
 # What the driver answers in a thread that has not touched CUDA yet, or whose current context is somebody else's.
 _NO_CONTEXT = ("CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_HANDLE")
 
@@ -60,6 +64,7 @@ class GpuTarget:
         self.architecture = self._find_architecture()
         self._kernels: dict[KernelText, GpuKernel] = {}
         self._loading = threading.Lock()
+        self._zeros: dict[int, int] = {}
         self.only_device = torch.cuda.device_count() == 1
         self.current_device: Callable[[], int] = torch._C._cuda_getDevice
         self.raw_stream: Callable[[int], int] = torch._C._cuda_getCurrentRawStream
@@ -101,6 +106,28 @@ class GpuTarget:
 
     def _empty_strided(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return torch.empty_strided(shape, strides, dtype=dtype, device=f"cuda:{self.index}")
+
+    def standing_zeros(self, size: int) -> int:
+        """The address of zeros for a launch on the current stream that leaves them at 0, or 0 if none stand there.
+
+        Launches on a stream come one behind the other and share them; those in a captured graph may run beside others.
+        As with torch's allocator, a stream is known by its handle.
+        """
+        if size > STANDING_ZEROS or self.current_device() != self.index or torch.cuda.is_current_stream_capturing():
+            return 0
+        stream = self.raw_stream(self.index)
+        return self._zeros.get(stream) or self._stand(stream)
+
+    def _stand(self, stream: int) -> int:
+        if stream == PER_THREAD_STREAM:
+            return 0
+        doing = f"preparing a stream of cuda:{self.index}"
+        with self._loading, driver.current_context(self._context), driver.loading_allowed_during_capture():
+            if stream not in self._zeros:
+                address = driver.call("cuMemAlloc", STANDING_ZEROS, doing=doing)
+                driver.call("cuMemsetD8Async", address, 0, STANDING_ZEROS, stream, doing=doing)
+                self._zeros[stream] = int(address)
+        return self._zeros[stream]
 
     def address(self, tensor: torch.Tensor, name: str = "") -> int:
         return int(tensor.data_ptr())

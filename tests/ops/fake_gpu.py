@@ -72,6 +72,7 @@ class FakeGpu:
         self.statuses: list[int] = []
         self.frames = 0
         self.current: int | None = None
+        self.zeros: int = 0
         self.before_launch: Callable[[], None] = lambda: None
         self.lock = threading.Lock()
 
@@ -92,6 +93,9 @@ class FakeGpu:
 
     def empty_strided(self, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         return torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype)
+
+    def standing_zeros(self, size: int) -> int:
+        return self.zeros
 
     def encode_tensor_map(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from problems import bf16_problem, fp8_problem
 
 import gemmgen
 from gemmgen import ops
+from gemmgen.ir import DType, Epilogue, Operand, Reduce, Store
 from gemmgen.ops import guards, hot_call, library, workspace
 
 BF16 = torch.bfloat16
@@ -316,6 +318,29 @@ def test_options_that_cannot_be_looked_up_take_the_long_way(gpu: FakeGpu) -> Non
         for _ in range(2):
             ops.fp8_gemm_nt(*p.pairs, recipe=recipe)
     assert not any(launch.hot for launch in gpu.launches)
+
+
+SUMMED = Epilogue(
+    name="summed",
+    operands=(Operand(name="d", dtype=DType.F32, box=("m", "n")), Operand(name="sums", dtype=DType.F32, box=("m",))),
+    steps=(Reduce(function="sum", along="n", to="sums"), Store(to="d")),
+)
+
+
+def test_counters_stand_where_extents_say_how_many_come(gpu: FakeGpu) -> None:
+    """Launches of a dense kernel share the stream's zeros, whichever way they come; those of groups have their own."""
+    gpu.zeros = 0x123456780000
+    standing = struct.pack("<Q", gpu.zeros)
+    a, b = torch.zeros(8, 64, dtype=BF16), torch.zeros(3, 16, 64, dtype=BF16)
+    d, s, ends = torch.zeros(8, 16), torch.zeros(8), torch.tensor([8, 8, 8], dtype=torch.int32)
+    dense = gemmgen.fuse("bf16_gemm_nt", SUMMED)
+    grouped = gemmgen.fuse("m_grouped_bf16_gemm_nt_contiguous", SUMMED)
+    for _ in range(3):
+        dense(a, b[0], d=d, sums=s)
+    assert [standing in launch.params for launch in gpu.launches] == [True] * 3
+    for _ in range(3):
+        grouped(a, b, ends, offsets=True, d=d, sums=s)
+    assert [standing in launch.params for launch in gpu.launches[3:]] == [False] * 3
 
 
 def test_workspaces_are_new_for_every_launch(gpu: FakeGpu) -> None:

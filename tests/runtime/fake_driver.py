@@ -39,6 +39,7 @@ class FakeDriver:
     function_attributes: dict[str, int] = field(default_factory=dict)
     capture_modes: list[str] = field(default_factory=list)
     launch_status: list[Any] = field(default_factory=list)
+    zeroed: list[tuple[int, int, int]] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(real, name)
@@ -73,6 +74,15 @@ class FakeDriver:
     def cuThreadExchangeStreamCaptureMode(self, mode: Any) -> tuple[Any, ...]:
         self.capture_modes.append(mode.name)
         return OK, real.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+
+    def cuMemAlloc(self, size: int) -> tuple[Any, ...]:
+        assert self.contexts[-1].startswith("primary")
+        return OK, real.CUdeviceptr(0x10000 * (len(self.zeroed) + 1))
+
+    def cuMemsetD8Async(self, address: Any, value: int, size: int, stream: int) -> tuple[Any, ...]:
+        assert value == 0
+        self.zeroed.append((int(address), size, int(stream)))
+        return (OK,)
 
     def cuLibraryLoadData(self, code: bytes, *_: Any) -> tuple[Any, ...]:
         assert code[:4] == b"\x7fELF"

@@ -15,7 +15,7 @@ from fake_driver import FakeDriver
 
 from gemmgen.runtime import driver
 from gemmgen.runtime.errors import CaptureError, DeviceError, DriverError
-from gemmgen.runtime.gpu_target import GpuTarget
+from gemmgen.runtime.gpu_target import PER_THREAD_STREAM, STANDING_ZEROS, GpuTarget
 from gemmgen.runtime.kernel_text import KernelText
 from gemmgen.runtime.launch_frame import LaunchFrame
 
@@ -29,6 +29,7 @@ class Machine:
     cuda: FakeDriver
     current_device: int = 0
     capturing: bool = False
+    stream: int = 1000
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, cache_directory: Path) -> Machine:
     monkeypatch.setattr(torch.cuda, "device", device)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: faked.capturing)
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: faked.current_device, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 1000 + index, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: faked.stream + index, raising=False)
     return faked
 
 
@@ -207,3 +208,26 @@ def test_an_unsupported_device_is_named(machine: Machine) -> None:
 def test_too_much_shared_memory_is_refused(machine: Machine, text: KernelText) -> None:
     with pytest.raises(DeviceError, match=r"needs 300000 B of shared memory, cuda:0 has 232448"):
         GpuTarget(0).load(dataclasses.replace(text, shared_bytes=300000))
+
+
+def test_launches_of_a_stream_share_zeros(machine: Machine) -> None:
+    target = GpuTarget(0)
+    first = target.standing_zeros(100)
+    assert first == target.standing_zeros(STANDING_ZEROS) != 0
+    machine.stream = 2000
+    other = target.standing_zeros(100)
+    assert other not in (0, first)
+    assert machine.cuda.zeroed == [(first, STANDING_ZEROS, 1000), (other, STANDING_ZEROS, 2000)]
+    assert machine.cuda.contexts == ["caller's"]
+
+
+def test_no_zeros_stand_where_launches_may_run_beside_each_other(machine: Machine) -> None:
+    target = GpuTarget(0)
+    assert target.standing_zeros(STANDING_ZEROS + 1) == 0
+    machine.stream = PER_THREAD_STREAM
+    assert target.standing_zeros(100) == 0
+    machine.stream, machine.capturing = 1000, True
+    assert target.standing_zeros(100) == 0
+    machine.capturing, machine.current_device = False, 1
+    assert target.standing_zeros(100) == 0
+    assert not machine.cuda.zeroed
