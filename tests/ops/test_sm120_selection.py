@@ -117,35 +117,33 @@ def test_a_prepared_block_equals_packing_anew_with_a_workspace() -> None:
 
 
 def test_every_launch_has_a_workspace_of_its_own_and_counters_at_zero() -> None:
-    """Two launches in flight, on two streams say, share nothing."""
+    """Two launches in flight, on two streams say, share nothing where no zeros stand."""
     seen: list[tuple[int, ...]] = []
     kept: list[torch.Tensor] = []
-    plain = workspace.allocate
+    make = workspace.allocator({"partials": 64, "arrivals": 32}, workspace.empty_on(torch.device("cpu")))
 
-    def remember(sizes: Any, device: torch.device) -> dict[str, torch.Tensor]:
-        found = plain(sizes, device)
-        kept.extend(found.values())
-        assert not found["arrivals"].any()
-        return found
+    def room() -> tuple[list[torch.Tensor], list[int]]:
+        memory, parts = make()
+        kept.extend(memory)
+        assert not memory[0].any()
+        return memory, parts
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gemmgen.ops.launch.allocate", remember)
-        prepared = Prepared(
-            launch=lambda params: None,  # type: ignore[arg-type]
-            build=lambda addresses, scalars: seen.append(tuple(addresses)) or b"",  # type: ignore[func-returns-value]
-            names=("d",),
-            outputs=((0, 4),),
-            other_bytes=(),
-            copied=(),
-            check_overlap=lambda slots: None,
-            workspace={"partials": 64, "arrivals": 32},
-        )
-        d = torch.zeros(1)
-        prepared((d,))
-        prepared((d,))
+    prepared = Prepared(
+        launch=lambda params: None,  # type: ignore[arg-type]
+        build=lambda addresses, scalars: seen.append(tuple(addresses)) or b"",  # type: ignore[func-returns-value]
+        names=("d",),
+        outputs=((0, 4),),
+        other_bytes=(),
+        copied=(),
+        check_overlap=lambda slots: None,
+        room=room,
+    )
+    d = torch.zeros(1)
+    prepared((d,))
+    prepared((d,))
     assert [len(each) for each in seen] == [3, 3] and seen[0][0] == seen[1][0] == d.data_ptr()
     assert not set(seen[0][1:]) & set(seen[1][1:])
-    assert [each.numel() for each in kept] == [64, 32, 64, 32]
+    assert {each.data_ptr() for each in kept} == {*seen[0][1:], *seen[1][1:]}
 
 
 # ------------------------------------------------------------------------------------------------ layout kernels

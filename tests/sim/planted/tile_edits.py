@@ -73,11 +73,10 @@ def _never_shares(text: str, plan: Plan, role: int) -> str:
     return replace(text, left[role], f"mov.u32 {left[role].target}, 0;")
 
 
-def _of_whole_waves(text: str, opcode: str) -> Statement:
-    """The last such statement ahead of a meeting whose second factor counts the tiles of whole waves."""
-    counts = [_following(text, each, "sub.s32").target for each in find(text, "rem.u32")]
+def _before_meeting(text: str, opcode: str, *factors: str) -> Statement:
+    """The last such statement ahead of a meeting with one of those as its second factor."""
     (meeting,) = find(text, "atom.acq_rel.gpu.global.inc")
-    return [e for e in find(text, opcode) if e.operands[2] in counts and e.start < meeting.start][-1]
+    return [each for each in find(text, opcode) if each.operands[2] in factors and each.start < meeting.start][-1]
 
 
 @planted("fp8_share")
@@ -95,15 +94,17 @@ def third_role_shares_no_tile(text: str, plan: Plan) -> str:
     return _never_shares(text, plan, 2)
 
 
-@planted("fp8_share")
+@planted("fp8_share", says="partials: access of 16 bytes at offset")
 def shared_tile_has_the_place_it_has_among_all(text: str, plan: Plan) -> str:
-    place = _of_whole_waves(text, "sub.s32")
-    return replace(text, place, f"mov.u32 {place.target}, {place.operands[1]};")
+    """Four tiles of four warps are in the full wave."""
+    first = _before_meeting(text, "shl.b32", "2")
+    return replace(text, first, f"{rewrite(first)} add.s32 {first.target}, {first.target}, 16;")
 
 
 @planted("fp8_share", says="in no mapped buffer")
 def tiles_of_whole_waves_meet_too(text: str, plan: Plan) -> str:
-    whole = _of_whole_waves(text, "setp.lt.u32")
+    counts = [_following(text, each, "sub.s32").target for each in find(text, "rem.u32")]
+    whole = _before_meeting(text, "setp.lt.u32", *counts)
     return replace(text, whole, f"setp.ne.u32 {whole.target}, 0, 0;")
 
 
