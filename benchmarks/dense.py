@@ -123,13 +123,14 @@ def suite(path: str, repeats: int, problems: Problems, flushed: Iterable[str] = 
     said: set[str] = set()
     for kind in KINDS:
         for m, n, k in problems:
-            rows.append(measure(kind, m, n, k, flushes, repeats if m < 4096 else max(7, repeats // 2), said))
+            rows.append(measure(kind, m, n, k, flushes, repeats, said))
             print(line(rows[-1]), flush=True)
             write(path, rows, what=what, left_out=sorted(said))
         for m in (m for m, count in Counter(m for m, _, _ in problems).items() if count > 1):
-            ratios = [row["us_write"] / row["cublas_us_write"] for row in rows if (row["kind"], row["m"]) == (kind, m)]
-            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-            print(f"{kind} m={m}: geomean {mean:.3f} of cuBLAS's time", flush=True)
+            timed = (row for row in rows if (row["kind"], row["m"]) == (kind, m) and "cublas_us_write" in row)
+            if ratios := [row["us_write"] / row["cublas_us_write"] for row in timed]:
+                mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+                print(f"{kind} m={m}: geomean {mean:.3f} of cuBLAS's time", flush=True)
 
 
 def arguments() -> argparse.ArgumentParser:

@@ -68,9 +68,10 @@ in FP8, whose scales of B are one a product's row then, they were 2 to 40 % slow
 FP8_SHAPES = (
     *FEW_ROWS,
     *SWAPPED,
-    *SHARED,
-    Shape(192, 96, groups=3, unroll=1, share=True),
     *_in_parts(
+        Shape(64, 64, groups=1, unroll=1, splits=1),
+        Shape(64, 96, groups=1, unroll=1, splits=3),
+        Shape(128, 48, unroll=1, splits=8),
         Shape(128, 64, unroll=1, splits=6),
         Shape(128, 96, unroll=1, splits=4),
         Shape(64, 96, groups=1, unroll=1, ctas_per_sm=2, splits=1),
@@ -96,6 +97,8 @@ FP8_SHAPES = (
     Shape(128, 256, width=128, unroll=1, overlap=True, rounds=True, strips=32, raster=32),
     Shape(256, 128, unroll=1, staging=4, overlap=True, rounds=True, strips=32),
     Shape(256, 128, unroll=1, staging=4, cluster=(2, 1)),
+    *SHARED,
+    Shape(192, 96, groups=3, unroll=1, share=True),
 )
 """For D in bf16, no C, A's scales m-contiguous and B's 128x128: the form inference calls.
 
@@ -111,10 +114,7 @@ BF16_SHAPES = (
     *(replace(shape, k_bytes=256) if shape.n == 32 and shape.splits != 2 else shape for shape in FEW_ROWS),
     *SWAPPED,
     *SWAPPED_TALL,
-    *SHARED,
-    Shape(192, 112, groups=3, unroll=1, share=True),
     *_in_parts(
-        Shape(64, 96, groups=1, unroll=1, share=True),
         Shape(128, 48, unroll=1, splits=8),
         Shape(128, 64, unroll=1, splits=4),
         Shape(128, 96, unroll=1, splits=4),
@@ -137,6 +137,9 @@ BF16_SHAPES = (
     Shape(256, 192, unroll=1, staging=3),
     Shape(192, 192, groups=3, unroll=1, staging=1),
     Shape(256, 128, unroll=1, cluster=(1, 2)),
+    *SHARED,
+    Shape(192, 112, groups=3, unroll=1, share=True),
+    *_in_parts(Shape(64, 96, groups=1, unroll=1, share=True)),
 )
 """For A [m, k] times B [n, k] into bf16 without C. Among equal tiles the pair that shares B is up to 2 % faster.
 

@@ -73,12 +73,15 @@ FEW_OVERLAP = 0.86
 """Share of the smaller of compute and memory time that is not hidden by the larger, with one tile."""
 PUSH = 1100
 """Cycles until pushed sums are added up, beside one for every 4 elements of the tile."""
-MEETING = 5700
+MEETING = 8000
 """Cycles until who comes last knows it, of CTAs that share a tile."""
-MEETING_SUMS = 0.21
+MEETING_SUMS = 0.17
 """Cycles for every element of the sums of each of them."""
 PACKED = 0.95
 """Share of the CTAs an SM could hold that are there at once in clusters of more than a pair."""
+ROOM_SMS, SMS_A_ROOM = 16, 15.5
+"""SMs on which such a cluster has to find room, so that sizes that do not divide them leave some out; and an SM's share
+of these rooms, of which some are larger: 17 clusters of 6 were there at once on an H200, 18 were not."""
 WARPGROUP_ROWS = 64
 """Rows of a product."""
 LEAST_COLUMNS = 32
@@ -191,7 +194,9 @@ def _few_rows(shape: Shape, splits: int, m: int, n: int, k_bytes: int, sms: int,
     """Cycles with a CTA for every tile, or ``splits`` that share its K blocks."""
     rows, blocks = -(-m // shape.m), -(-k_bytes // 128)
     tiles = rows * -(-n // shape.n)
-    at_once = max(1, int(sms * shape.ctas_per_sm * (PACKED if splits > 2 else 1)) // splits)
+    ctas = sms * shape.ctas_per_sm
+    rooms = int(sms / SMS_A_ROOM * (ROOM_SMS * shape.ctas_per_sm // splits))
+    at_once = max(1, min(int(ctas * PACKED) // splits, rooms) if splits > 2 else ctas // splits)
     bounds = {
         "products": max(shape.m, 64) * shape.n / PRODUCT_ROWS + FEW_BETWEEN,
         "shared memory": _shared(shape),
