@@ -1,6 +1,6 @@
-"""Everything that the page of measurements opens with, in one command: `python benchmarks`, or `make bench`.
+"""Everything that pages of measurements open with, in one command: `python benchmarks`, or `make bench`.
 
-The FP8 and BF16 suites beside cuBLAS and what else can be imported, then the page and its pictures anew.
+The FP8 and BF16 suites beside cuBLAS and what else can be imported, then the pages and their pictures anew.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def main() -> None:
     problems = [(m, n, k) for m in dense.SIZES_M for n, k in dense.SIZES_NK]
     dense.suite(given.json, given.repeats, problems[::8] if given.few else problems)
     if not given.few:
-        report.DOCUMENT.write_text(report.text())
+        report.write()
         pictures.draw()
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/pictures.py
 
-Reads benchmarks/results/dense_h100.json, writes docs/pictures/. Needs matplotlib: `pip install '.[bench]'`.
+Reads benchmarks/results/dense_*.json, writes docs/pictures/. Needs matplotlib: `pip install '.[bench]'`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from report import TOP, geomean, load
 PICTURES = TOP / "docs" / "pictures"
 BYTES = {"fp8": 1, "bf16": 2}
 PEAK = {"fp8": 1979.0, "bf16": 989.0}
-"""TFLOP/s of an H100 SXM's data sheet, dense."""
-BANDWIDTH = 3.35
+"""TFLOP/s of the data sheets of both cards (SXM), dense."""
+BANDWIDTH = {"h100": 3.35, "h200": 4.8}
 """TB/s, likewise."""
 COLOURS = {64: "#1b9e77", 128: "#7570b3", 4096: "#d95f02", 8192: "#a6761d"}
 INK, GRID = "#222222", "#d9d9d9"
@@ -24,15 +24,16 @@ Row = dict[str, Any]
 
 
 def draw() -> None:
-    """Both pictures."""
+    """Both pictures of each card."""
     import matplotlib
 
     matplotlib.use("Agg")
     matplotlib.rcParams.update({"font.size": 9, "axes.edgecolor": INK, "text.color": INK, "svg.hashsalt": "gemmgen"})
-    result = load("dense_h100.json")
     PICTURES.mkdir(exist_ok=True)
-    _save(_roofline(result), PICTURES / "roofline.png")
-    _save(_bars(result), PICTURES / "ratios.png")
+    for card, bandwidth in BANDWIDTH.items():
+        result = load(f"dense_{card}.json")
+        _save(_roofline(result, bandwidth), PICTURES / f"roofline_{card}.png")
+        _save(_bars(result), PICTURES / f"ratios_{card}.png")
 
 
 def intensity(row: Row) -> float:
@@ -47,15 +48,15 @@ def rate(row: Row, us: float) -> float:
     return float(2 * row["m"] * row["n"] * row["k"] / us / 1e6)
 
 
-def _roofline(result: dict[str, Any]) -> Any:
+def _roofline(result: dict[str, Any], bandwidth: float) -> Any:
     from matplotlib import pyplot
 
     figure, panels = pyplot.subplots(1, 2, figsize=(10, 4.4), sharey=True)
     for panel, kind in zip(panels, BYTES, strict=True):
         rows = [row for row in result["rows"] if row["kind"] == kind]
-        knee, right = PEAK[kind] / BANDWIDTH, 8000
-        panel.plot([20, knee, right], [20 * BANDWIDTH, PEAK[kind], PEAK[kind]], color=INK, linewidth=1.2, zorder=1)
-        panel.text(24, 24 * BANDWIDTH * 1.25, f"{BANDWIDTH} TB/s", rotation=36, fontsize=8)
+        knee, right = PEAK[kind] / bandwidth, 8000
+        panel.plot([20, knee, right], [20 * bandwidth, PEAK[kind], PEAK[kind]], color=INK, linewidth=1.2, zorder=1)
+        panel.text(24, 24 * bandwidth * 1.25, f"{bandwidth} TB/s", rotation=36, fontsize=8)
         panel.text(right * 0.95, PEAK[kind] * 1.07, f"{PEAK[kind]:.0f} TFLOP/s", ha="right", fontsize=8)
         for m, colour in COLOURS.items():
             some = [row for row in rows if row["m"] == m]
@@ -83,6 +84,12 @@ def _bars(result: dict[str, Any]) -> Any:
         faster = [row["cublas_us_write"] / row["us_write"] for row in rows]
         panel.bar(range(len(rows)), faster, color=[COLOURS[row["m"]] for row in rows], width=0.75, zorder=2)
         panel.axhline(1, color=INK, linewidth=1, zorder=3)
+        beside = [row["deepgemm_us_write"] / row["us_write"] for row in rows if "deepgemm_us_write" in row]
+        if len(beside) == len(rows):
+            panel.scatter(
+                range(len(rows)), beside, s=16, marker="D", color=INK, zorder=4, label="DeepGEMM's time / ours"
+            )
+            panel.legend(loc="upper right", fontsize=8, bbox_to_anchor=(1, 1.14), frameon=False)
         for m in COLOURS:
             group = [index for index, row in enumerate(rows) if row["m"] == m]
             mean = geomean(faster[index] for index in group)
@@ -91,7 +98,7 @@ def _bars(result: dict[str, Any]) -> Any:
                 middle, 1.0, f"m = {m}: {mean:.2f}", ha="center", va="top", fontsize=9, zorder=4, transform=_top(panel)
             )
         panel.set_xticks(range(len(rows)), [f"{row['n']}x{row['k']}" for row in rows], rotation=90, fontsize=7)
-        panel.set_ylim(0, max(faster) * 1.16)
+        panel.set_ylim(0, max(faster + beside) * 1.16)
         panel.set_xlim(-0.7, len(rows) - 0.3)
         panel.set_ylabel(f"{kind.upper()}: cuBLAS's time / ours")
         panel.grid(True, axis="y", color=GRID, linewidth=0.6, zorder=0)

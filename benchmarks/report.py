@@ -57,21 +57,17 @@ def dense(card: str = "h100") -> list[str]:
         "other's: below 1 is faster. cuBLAS FP8 is `torch._scaled_mm` with one scale a tensor, which does less work.",
         *left_out(result),
         "",
-        *([] if beside else [*PICTURES, *placed()]),
+        f"![Roofline](pictures/roofline_{card}.png)",
+        "",
+        f"![How much faster than cuBLAS](pictures/ratios_{card}.png)",
+        "",
+        *([] if beside else placed()),
     ]
     lines += [result["note"], ""] if "note" in result else []
     for kind in ("fp8", "bf16"):
         rows = [row for row in result["rows"] if row["kind"] == kind]
         lines += summary(kind, rows, peer) + table(kind, rows, peer)
     return lines
-
-
-PICTURES = (
-    "![Roofline](pictures/roofline.png)",
-    "",
-    "![How much faster than cuBLAS](pictures/ratios.png)",
-    "",
-)
 
 
 def placed() -> list[str]:
@@ -569,15 +565,26 @@ def text_h200() -> str:
     return "\n".join([*head, *results]).rstrip() + "\n"
 
 
+def pages() -> list[tuple[Path, str]]:
+    """Documents, and what is to be in them."""
+    return [(DOCUMENT, text()), (H200, text_h200())]
+
+
+def write() -> None:
+    """All of them."""
+    for document, said in pages():
+        document.write_text(said)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="fail if the document is not what the results say")
     check = parser.parse_args().check
-    for document, said in ((DOCUMENT, text()), (H200, text_h200())):
-        if check and document.read_text() != said:
+    if not check:
+        write()
+    for document, said in pages():
+        if document.read_text() != said:
             raise SystemExit(f"{document} is stale; run python benchmarks/report.py")
-        if not check:
-            document.write_text(said)
 
 
 if __name__ == "__main__":
