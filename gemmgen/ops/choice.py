@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from gemmgen.catalog import Shape
 from gemmgen.ir import CutRemainder, SplitK
-from gemmgen.ops.cost import Cost, beside_memory, in_waves
+from gemmgen.ops.cost import Cost, added, beside_memory, in_waves
 
 PRODUCT_ROWS = 30.5
 """Rows x columns of the tile over this are the cycles a tensor core needs for 128 bytes of K."""
@@ -103,10 +103,17 @@ def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -
         return _few_rows(shape, shape.splits, m, n, k_bytes, sms, promoted)
     ctas = shape.cluster[0] * shape.cluster[1]
     units = -(-m // (shape.m * shape.cluster[0])) * -(-n // (shape.n * shape.cluster[1]))
-    at_once = max(1, sms * shape.ctas_per_sm // ctas)
+    at_once, blocks = max(1, sms * shape.ctas_per_sm // ctas), -(-k_bytes // 128)
     name, block = _block(shape, m, n, units * ctas, sms, promoted)
-    tile = {name: -(-k_bytes // 128) * block, "epilogue": _epilogue(shape)}
-    compute = in_waves(tile, units / at_once, _waves(shape, m, n, units, at_once, k_bytes, sms, promoted))
+    tile = {name: blocks * block, "epilogue": _epilogue(shape)}
+    left, splits = _sharing(shape, units, at_once, blocks)
+    if left:
+        name, block = _block(shape, m, n, left * splits, sms, promoted)
+        share = {name: -(-blocks // splits) * block, "epilogue": _epilogue(shape)}
+        meeting = MEETING + splits * shape.m * shape.n * MEETING_SUMS
+        compute = added({each: units // at_once * time for each, time in tile.items()}, share, {"meeting": meeting})
+    else:
+        compute = in_waves(tile, units / at_once, _waves(shape, m, n, units, at_once, k_bytes, sms, promoted))
     start = {"start": SOLE_START if shape.ctas_per_sm == 1 else 0}
     memory = ((m + n) * k_bytes + 2 * m * n) / DEVICE_BYTES
     few_rows = shape.swap and shape.m < WARPGROUP_ROWS
@@ -119,10 +126,16 @@ def _epilogue(shape: Shape) -> float:
     return (0 if shape.overlap else EPILOGUE[at_once]) + shape.m * shape.n / 16
 
 
+def _sharing(shape: Shape, units: int, at_once: int, blocks: int) -> tuple[int, int]:
+    """Tiles behind whole waves whose K blocks CTAs share, and how many share one; none where nobody does."""
+    if not isinstance(shape.schedule, SplitK):
+        return 0, 1
+    left, splits = shape.schedule.shared(units, at_once), shape.schedule.sharing(units, at_once, blocks)
+    return (left, splits) if splits > 1 else (0, 1)
+
+
 def _waves(shape: Shape, m: int, n: int, units: int, at_once: int, k_bytes: int, sms: int, promoted: bool) -> float:
-    """Waves of tiles; those that are cut, or shared, count for what a part takes of a tile's time."""
-    if isinstance(shape.schedule, SplitK):
-        return _shared_waves(shape, shape.schedule, m, n, units, at_once, k_bytes, sms, promoted)
+    """Waves of tiles; those that are cut count for what a part takes of a tile's time."""
     if not isinstance(shape.schedule, CutRemainder):
         return -(-units // at_once)
     whole, cut = shape.schedule.waves(units, at_once)
@@ -130,19 +143,6 @@ def _waves(shape: Shape, m: int, n: int, units: int, at_once: int, k_bytes: int,
     blocks = (_block(each, m, n, units, sms, promoted)[1] for each in (part, shape))
     times = [-(-k_bytes // 128) * block + _epilogue(each) for block, each in zip(blocks, (part, shape), strict=True)]
     return whole + cut * CUT_PART * times[0] / times[1]
-
-
-def _shared_waves(
-    shape: Shape, schedule: SplitK, m: int, n: int, units: int, at_once: int, k_bytes: int, sms: int, promoted: bool
-) -> float:
-    """Waves of tiles, the last of which CTAs share: for what their K blocks and their meeting take of a tile's time."""
-    blocks, left = -(-k_bytes // 128), schedule.shared(units, at_once)
-    splits = schedule.sharing(units, at_once, blocks)
-    if not left or splits == 1:
-        return -(-units // at_once)
-    whole = blocks * _block(shape, m, n, units, sms, promoted)[1] + _epilogue(shape)
-    share = -(-blocks // splits) * _block(shape, m, n, left * splits, sms, promoted)[1] + _epilogue(shape)
-    return units // at_once + (share + MEETING + splits * shape.m * shape.n * MEETING_SUMS) / whole
 
 
 def _copies(shape: Shape, m: int, n: int, tiles: int, sms: int) -> float:

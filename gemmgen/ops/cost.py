@@ -37,6 +37,12 @@ class Cost:
         return max(self.terms, key=lambda name: self.terms[name])
 
 
+def added(*terms: Terms) -> Terms:
+    """What takes time in several, by name."""
+    names = dict.fromkeys(name for each in terms for name in each)
+    return {name: sum(each.get(name, 0.0) for each in terms) for name in names}
+
+
 def in_waves(tile: Terms, share: float, waves: float) -> Terms:
     """The terms of one tile for a CTA's share of tiles, and ``waves``: what the last, partly filled one adds."""
     return {**{name: share * time for name, time in tile.items()}, "waves": (waves - share) * sum(tile.values())}
