@@ -30,6 +30,7 @@ from gemmgen.ir import (
     Ring,
     Role,
     Scale,
+    SplitK,
     Store,
     Tile,
     TmaLoad,
@@ -309,6 +310,7 @@ NODES: dict[str, tuple[Callable[[], object], str]] = {
     "raster": (lambda: Persistent(raster_group=0), "greater than or equal to 1"),
     "width": (lambda: Wgmma(drains=("ab",), width=12), "multiple of 8"),
     "unroll": (lambda: Wgmma(drains=("ab",), unroll=17), "less than or equal to 16"),
+    "whole waves": (lambda: SplitK(splits=2, whole_waves=True), "for splits that the launch decides on"),
 }
 
 
