@@ -3,7 +3,7 @@
     python benchmarks/drawn.py --json benchmarks/results/drawn_h200.json
 
 m, n and k are drawn as those are that picks are judged by, with another seed: most m are no multiples of a tile's rows,
-and nothing was fitted to or measured for any of them. Everything else is as in ``benchmarks/dense.py``.
+and no entry of a tuned file serves them. Everything else is as in ``benchmarks/dense.py``.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ WITHIN = {
     "LAUNCH_US": (4, 5.5),
 }
 """What a constant may be; others may be anything above 0."""
-FIXED = ("STAGED_COLUMNS", "STAGED_ALONE", "WARPGROUP_ROWS", "LEAST_COLUMNS", "RING_BYTES", "ROOM_SMS", "SMS_A_ROOM")
+FIXED = ("STAGED_COLUMNS", "STAGED_ALONE", "WARPGROUP_ROWS", "LEAST_COLUMNS", "RING_BYTES", "GPC_SMS", "SMS_A_GPC")
 """Numbers of the kernels."""
 Row = dict[str, Any]
 Place = tuple[str, Any]

@@ -582,6 +582,7 @@ def main() -> None:
     check = parser.parse_args().check
     if not check:
         write()
+        return
     for document, said in pages():
         if document.read_text() != said:
             raise SystemExit(f"{document} is stale; run python benchmarks/report.py")

@@ -6,7 +6,7 @@ epilogue, multiply by the number of waves, and never go below the time device me
 among equals the one listed first. ``cost`` keeps these as named terms that add up, which is what ``gemmgen explain``
 prints.
 A CTA that has one tile, or a share of its K blocks, has a turn, a tail and memory of its own; sums that are pushed come
-on top, and large clusters leave some SMs out.
+on top, and large clusters leave some SMs out. Where CTAs share tiles behind full waves, so does their meeting.
 Lines of a tile past the end of the matrix cost more than those inside, so tiles that just miss are no bargain.
 The constants were fitted to an H200's times (benchmarks/fit.py), and picks from an H100's lost no more by them. They
 are in cycles and bytes; docs/performance.md has how near picks are.
@@ -79,9 +79,9 @@ MEETING_SUMS = 0.17
 """Cycles for every element of the sums of each of them."""
 PACKED = 0.95
 """Share of the CTAs an SM could hold that are there at once in clusters of more than a pair."""
-ROOM_SMS, SMS_A_ROOM = 16, 15.5
-"""SMs on which such a cluster has to find room, so that sizes that do not divide them leave some out; and an SM's share
-of these rooms, of which some are larger: 17 clusters of 6 were there at once on an H200, 18 were not."""
+GPC_SMS, SMS_A_GPC = 16, 15.5
+"""SMs of a GPC, in which such a cluster has to find room, so that sizes that do not divide them leave some out; and how
+many there are for each, less as some GPCs are larger: 17 clusters of 6 were there at once on an H200, 18 were not."""
 WARPGROUP_ROWS = 64
 """Rows of a product."""
 LEAST_COLUMNS = 32
@@ -195,7 +195,7 @@ def _few_rows(shape: Shape, splits: int, m: int, n: int, k_bytes: int, sms: int,
     rows, blocks = -(-m // shape.m), -(-k_bytes // 128)
     tiles = rows * -(-n // shape.n)
     ctas = sms * shape.ctas_per_sm
-    rooms = int(sms / SMS_A_ROOM * (ROOM_SMS * shape.ctas_per_sm // splits))
+    rooms = int(sms / SMS_A_GPC * (GPC_SMS * shape.ctas_per_sm // splits))
     at_once = max(1, min(int(ctas * PACKED) // splits, rooms) if splits > 2 else ctas // splits)
     bounds = {
         "products": max(shape.m, 64) * shape.n / PRODUCT_ROWS + FEW_BETWEEN,

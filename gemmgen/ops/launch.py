@@ -17,7 +17,7 @@ import torch
 from gemmgen.ir import Plan
 from gemmgen.ops.block import Block
 from gemmgen.ops.kernels import Kernel
-from gemmgen.ops.workspace import Room, allocator, none_stand
+from gemmgen.ops.workspace import Room, allocator
 from gemmgen.runtime.kernel_text import Grid
 
 Slots = tuple[torch.Tensor, ...]
@@ -41,7 +41,7 @@ class Launch:
     def room(self, workspace: Mapping[str, int], empty: Callable[..., torch.Tensor]) -> Room:
         """What makes room for the workspace of a launch; see ``allocator``."""
         fixed = isinstance(self.kernel.plan, Plan) and self.kernel.plan.groups is None
-        return allocator(workspace, empty, self.target.standing_zeros if fixed else none_stand)
+        return allocator(workspace, empty, self.target.standing_zeros if fixed else None)
 
 
 @dataclass(frozen=True, slots=True)

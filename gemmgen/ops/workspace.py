@@ -34,18 +34,15 @@ def empty_on(device: torch.device) -> Callable[..., torch.Tensor]:
     return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
-def none_stand(size: int) -> int:
-    """No zeros are shared with other launches."""
-    return 0
-
-
 def allocator(
-    sizes: Mapping[str, int], empty: Callable[..., torch.Tensor], standing_zeros: Callable[[int], int] = none_stand
+    sizes: Mapping[str, int],
+    empty: Callable[..., torch.Tensor],
+    standing_zeros: Callable[[int], int] | None = None,
 ) -> Room:
     """Room for launches in a hurry: counters share one piece of memory and all else another.
 
     ``empty`` makes a tensor of a shape, strides and dtype; ``standing_zeros`` knows the address of so many bytes that
-    are 0 before every launch on the current stream and after it, or says 0.
+    are 0 before every launch on the current stream and after it, or says 0; without it none are shared.
     """
     shapes: list[tuple[tuple[int], bool]] = []
     place: dict[str, tuple[int, int]] = {}
@@ -59,7 +56,7 @@ def allocator(
     def allocate() -> tuple[list[torch.Tensor], list[int]]:
         kept, first = [], []
         for shape, counted in shapes:
-            if counted and (address := standing_zeros(shape[0])):
+            if counted and standing_zeros is not None and (address := standing_zeros(shape[0])):
                 first.append(address)
                 continue
             kept.append(piece := empty(shape, (1,), torch.uint8))

@@ -144,6 +144,7 @@ def test_every_launch_has_a_workspace_of_its_own_and_counters_at_zero() -> None:
     assert [len(each) for each in seen] == [3, 3] and seen[0][0] == seen[1][0] == d.data_ptr()
     assert not set(seen[0][1:]) & set(seen[1][1:])
     assert {each.data_ptr() for each in kept} == {*seen[0][1:], *seen[1][1:]}
+    assert [each.numel() for each in kept] == [workspace.PART_ALIGNMENT] * 4
 
 
 # ------------------------------------------------------------------------------------------------ layout kernels
