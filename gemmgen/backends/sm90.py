@@ -41,7 +41,14 @@ from gemmgen.backends.sm90_push import (
 )
 from gemmgen.backends.sm90_scales import promoted, scale_part, strip_part
 from gemmgen.backends.sm90_shares import meeting_bytes, shares_of_k
-from gemmgen.backends.sm90_swapped import check_swapped, check_swapped_store, is_swapped, product_axes, rows_in_slot
+from gemmgen.backends.sm90_swapped import (
+    check_swapped,
+    check_swapped_store,
+    is_swapped,
+    product_axes,
+    rows_in_slot,
+    staged_rows,
+)
 from gemmgen.backends.sm90_tiles import check_tiles, cut_product, parts, stores_apart, sums_start
 from gemmgen.ir import (
     Cast,
@@ -369,7 +376,7 @@ def _output_path(spec: KernelSpec) -> StorePlan:
         assert isinstance(step, Store) and isinstance(spec.math.body, Wgmma)
         held = StorePlan(operand=output.name, dtype=output.dtype, through=step.through, accumulate=spec.accumulates)
         if step.through is not None:
-            rows, slots = spec.math.body.width or spec.tile.m, spec.ring(step.through).slots or 2
+            rows, slots = staged_rows(spec), spec.ring(step.through).slots or 2
             held = held.replace(row_bytes=BLOCK_ROWS * output.dtype.bytes, rows=rows, slots=slots)
         return split_heads(spec, held)
     width = spec.output_columns(stored_columns(spec))

@@ -64,6 +64,19 @@ def check_swapped_store(spec: KernelSpec) -> None:
         )
 
 
+def staged_rows(spec: KernelSpec) -> int:
+    """Rows of the output in a staging buffer: those of a product, or a part of them."""
+    body = spec.math.body
+    assert isinstance(body, Wgmma)
+    rows = body.width or spec.tile.m
+    if body.staged_rows is not None and rows % body.staged_rows:
+        raise ValueError(
+            f"role {spec.math.name!r} has staged_rows={body.staged_rows}: a product has {rows}, which is not several "
+            "of those; use a divisor"
+        )
+    return body.staged_rows or rows
+
+
 def product_axes(spec: KernelSpec) -> tuple[Axis, Axis]:
     """The axes of the output on the product's rows and on its columns."""
     return ("n", "m") if is_swapped(spec) else ("m", "n")

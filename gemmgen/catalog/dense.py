@@ -38,7 +38,8 @@ class Shape:
     then of the tile's m. With ``share`` CTAs share the K blocks of tiles that fill no wave. With ``lanes`` warps that
     multiply read a scale of B for 128 columns from memory, where a ring holds it otherwise, that of the factors or,
     with ``strips``, one whose slots serve as many K blocks. With ``rounds`` the K loop is copied out for every slot.
-    ``raster`` rows of tiles are walked together. The last tiles of A come in boxes of ``part_rows``.
+    Swapped tiles are staged by ``staged_rows``. ``raster`` rows of tiles are walked together. The last tiles of A come
+    in boxes of ``part_rows``.
     """
 
     m: int
@@ -47,6 +48,7 @@ class Shape:
     width: int | None = None
     unroll: int = 4
     staging: int = 2
+    staged_rows: int | None = None
     slots: int | None = None
     cluster: tuple[int, int] = (1, 1)
     ctas_per_sm: int = 1
@@ -123,7 +125,7 @@ def fp8_gemm_nt(
     body = body.replace(reads=reads) if reads else body
     body = body.replace(overlap_epilogue=True) if shape.overlap else body
     body = body.replace(whole_rounds=True) if shape.rounds else body
-    body = body.replace(swap_ab=True) if shape.swap else body
+    body = body.replace(swap_ab=True, staged_rows=shape.staged_rows) if shape.swap else body
     return _dense(name, operands, holds, body, shape, 128, d, residual, direct_store, programmatic_launch)
 
 
@@ -146,7 +148,7 @@ def bf16_gemm(
         Operand(name="b", dtype=DType.BF16, box=("n", "k"), major=b_major),
     ]
     body = Wgmma(drains=("ab",), width=shape.width, unroll=shape.unroll)
-    body = body.replace(swap_ab=True) if shape.swap else body
+    body = body.replace(swap_ab=True, staged_rows=shape.staged_rows) if shape.swap else body
     name = f"sm90_bf16_gemm_{layout}"
     k = shape.k_bytes // 2
     return _dense(name, operands, ("a", "b"), body, shape, k, d, residual, direct_store, programmatic_launch)

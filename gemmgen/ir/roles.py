@@ -91,7 +91,8 @@ class Wgmma(Node):
     they have of a tile and stores. That is for few tiles, on which warpgroups would wait for their own products.
 
     ``swap_ab`` puts n on the product's 64 rows; ``width`` is then of the tile's m. That is for few rows, or for as many
-    as fill other tiles badly.
+    as fill other tiles badly. What a warpgroup makes is staged at once, or by ``staged_rows`` of the output, which
+    leaves more of shared memory to slots.
     """
 
     kind: Literal["wgmma"] = "wgmma"
@@ -106,6 +107,13 @@ class Wgmma(Node):
     overlap_epilogue: bool = False
     share_k: bool = False
     swap_ab: bool = False
+    staged_rows: Annotated[int, Field(ge=8, multiple_of=8)] | None = None
+
+    @model_validator(mode="after")
+    def _rows_are_staged_of_swapped_products(self) -> Wgmma:
+        if self.staged_rows is not None and not self.swap_ab:
+            raise ValueError(f"staged_rows={self.staged_rows}: warps stage 16 rows of other products; leave it out")
+        return self
 
     @property
     def fills(self) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ FP8 = catalog.fp8_gemm_nt(catalog.Shape(128, 128))
 BF16 = catalog.bf16_gemm("nt", catalog.Shape(128, 128))
 NN = catalog.bf16_gemm("nn", catalog.Shape(128, 128))
 TN = catalog.bf16_gemm("tn", catalog.Shape(128, 128))
+SWAPPED = catalog.bf16_gemm("nt", catalog.Shape(96, 128, swap=True))
 SHARED = catalog.bf16_gemm("nt", catalog.Shape(128, 128, cluster=(1, 2)))
 PRENORM = in_row_groups(catalog.tf32_hc_prenorm_gemm(catalog.PrenormShape(64, 24, whole=True)), "ends")
 OF_K = in_k_groups(catalog.fp8_gemm_nt(catalog.Shape(128, 128), DType.F32, True, sfb_columns=1), "counts", 128, True)
@@ -73,6 +74,11 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         OF_K,
         parts(OF_K),
         "has part_rows=32 and groups of k, in all of which A has the same rows",
+    ),
+    "staged parts of nothing whole": (
+        SWAPPED,
+        {"roles": role(SWAPPED, "math", body=SWAPPED.math.body.replace(staged_rows=40))},
+        "role 'math' has staged_rows=40: a product has 96, which is not several of those; use a divisor",
     ),
     "cluster": (FP8, {"cluster": Cluster(m=2, n=2)}, "cluster 2x2 has 4 CTAs; at most 2 here"),
     "warps": (

@@ -310,6 +310,7 @@ NODES: dict[str, tuple[Callable[[], object], str]] = {
     "raster": (lambda: Persistent(raster_group=0), "greater than or equal to 1"),
     "width": (lambda: Wgmma(drains=("ab",), width=12), "multiple of 8"),
     "unroll": (lambda: Wgmma(drains=("ab",), unroll=17), "less than or equal to 16"),
+    "staged rows": (lambda: Wgmma(drains=("ab",), staged_rows=16), "warps stage 16 rows of other products; leave it"),
     "whole waves": (lambda: SplitK(splits=2, whole_waves=True), "for splits that the launch decides on"),
 }
 

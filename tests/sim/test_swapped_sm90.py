@@ -47,6 +47,8 @@ def dense_family() -> Iterator[Subject]:
     yield Subject(fp8_gemm_nt(swapped(32, 64, groups=1, cluster=(2, 1))), 40, 72, 272, sms=2)
     yield Subject(bf16_gemm("nt", swapped(72, 128, staging=1)), 150, 200, 104)
     yield Subject(bf16_gemm("nt", swapped(80, 256, width=40)), 81, 264, 104)
+    yield Subject(bf16_gemm("nt", swapped(72, 128, staging=1, staged_rows=24)), 125, 200, 104)  # 53 rows: 2 and a bit
+    yield Subject(fp8_gemm_nt(swapped(96, 128, width=48, staged_rows=16)), 100, 200, 272)
     yield Subject(fp8_gemm_nt(swapped(96, 256, unroll=1, rounds=True, strips=2)), 100, 520, 656)
     yield Subject(fp8_gemm_nt(swapped(64, 192, groups=3, strips=4, unroll=1), sfa_major="k"), 130, 200, 656, sms=2)
 

@@ -66,29 +66,16 @@ class SwappedStagedStore {
   DEVICE bool leads() const { return warp_ == 0 && ptx::lane_index() == 0; }
   DEVICE void meet() const { ptx::sync_threads(barrier_, 128); }
 
- public:
-  // `buffers` is the offset of the first warpgroup's in dynamic shared memory; `warp` counts within the role.
-  DEVICE SwappedStagedStore(const ptx::TensorMap& map, u32 buffers, u32 warp, Rows rows = {})
-      : map_(map),
-        buffers_(ptx::smem_base() + buffers + warp / 4 * SLOTS * BUFFER),
-        barrier_(1 + warp / 4),
-        warp_(warp % 4),
-        rows_(rows) {}
-  DEVICE Rows& rows() { return rows_; }
-
-  // The warp's 16 columns of the output from n, rows from m; its warpgroup has the 64 around them.
-  template <u32 REGS, class F>
-  DEVICE void block(const float (&acc)[REGS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
-    static_assert(2 * REGS == ROWS);
-    const u32 first = n - 16 * warp_;
-    if (m >= rows || first >= cols) return;
+  // A buffer of ROWS rows from m, of the warpgroup's columns from `first`.
+  template <class F>
+  DEVICE void buffer(const float* acc, u32 m, u32 first, u32 rows, u32 cols, const F& epilogue) {
     const u32 to = buffers_ + slot_ * BUFFER, lane = ptx::lane_index();
     slot_ = slot_ + 1 == SLOTS ? 0 : slot_ + 1;
     if (leads()) ptx::bulk_wait_read<SLOTS - 1>();
     meet();
     const bool odd = lane / 4 % 2;
 #pragma unroll
-    for (u32 i = 0; i < REGS; i += 2) {
+    for (u32 i = 0; i < ROWS / 2; i += 2) {
       const float other = ptx::exchange<4>(odd ? acc[i] : acc[i + 1]);
       const float2 x = odd ? make_float2(other, acc[i + 1]) : make_float2(acc[i], other);
       const u32 row = i / 4 * 8 + fragment_col() + odd, col = 16 * warp_ + i % 4 / 2 * 8 + lane / 8 * 2;
@@ -105,6 +92,28 @@ class SwappedStagedStore {
     meet();
     if (warp_ == 0)
       rows_.template store<ROW_BYTES, ROWS>(map_, Columns::column(first), m, rows, Columns::column(cols), to);
+  }
+
+ public:
+  // `buffers` is the offset of the first warpgroup's in dynamic shared memory; `warp` counts within the role.
+  DEVICE SwappedStagedStore(const ptx::TensorMap& map, u32 buffers, u32 warp, Rows rows = {})
+      : map_(map),
+        buffers_(ptx::smem_base() + buffers + warp / 4 * SLOTS * BUFFER),
+        barrier_(1 + warp / 4),
+        warp_(warp % 4),
+        rows_(rows) {}
+  DEVICE Rows& rows() { return rows_; }
+
+  // The warp's 16 columns of the output from n, rows from m; its warpgroup has the 64 around them.
+  template <u32 REGS, class F>
+  DEVICE void block(const float (&acc)[REGS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
+    static_assert(2 * REGS % ROWS == 0);
+    const u32 first = n - 16 * warp_;
+#pragma unroll
+    for (u32 part = 0; part < 2 * REGS / ROWS; ++part, m += ROWS) {
+      if (m >= rows || first >= cols) return;
+      buffer(acc + part * ROWS / 2, m, first, rows, cols, epilogue);
+    }
   }
 
   // Shared memory may not go away while copies still read it.
