@@ -24,6 +24,9 @@ PER_THREAD_STREAM = 2
 """The handle that is another stream in every thread."""
 STANDING_ZEROS = 1 << 16
 """Bytes of a stream; a launch that needs more zeros has its own."""
+ZEROS_ALIGNMENT = 256
+GRAPH_ZEROS = 16 << 20
+"""Bytes of a device that captured launches are given, once each; without any left a graph has memsets."""
 # What the driver answers in a thread that has not touched CUDA yet, or whose current context is somebody else's.
 _NO_CONTEXT = ("CUDA_ERROR_INVALID_CONTEXT", "CUDA_ERROR_INVALID_HANDLE")
 
@@ -65,6 +68,7 @@ class GpuTarget:
         self._kernels: dict[KernelText, GpuKernel] = {}
         self._loading = threading.Lock()
         self._zeros: dict[int, int] = {}
+        self._graph_zeros, self._graph_end = 0, 0
         self.only_device = torch.cuda.device_count() == 1
         self.current_device: Callable[[], int] = torch._C._cuda_getDevice
         self.raw_stream: Callable[[int], int] = torch._C._cuda_getCurrentRawStream
@@ -110,24 +114,41 @@ class GpuTarget:
     def standing_zeros(self, size: int) -> int:
         """The address of zeros for a launch on the current stream that leaves them at 0, or 0 if none stand there.
 
-        Launches on a stream come one behind the other and share them; those in a captured graph may run beside others.
-        As with torch's allocator, a stream is known by its handle.
+        Launches on a stream come one behind the other and share them. As with torch's allocator, a stream is known by
+        its handle. A launch in a graph that is being captured gets its own, as its replays come one behind the other.
         """
-        if size > STANDING_ZEROS or self.current_device() != self.index or torch.cuda.is_current_stream_capturing():
+        if size > STANDING_ZEROS or self.current_device() != self.index:
             return 0
+        if torch.cuda.is_current_stream_capturing():
+            return self._of_a_graph(size)
         stream = self.raw_stream(self.index)
         return self._zeros.get(stream) or self._stand(stream)
 
     def _stand(self, stream: int) -> int:
         if stream == PER_THREAD_STREAM:
             return 0
-        doing = f"preparing a stream of cuda:{self.index}"
         with self._loading, driver.current_context(self._context), driver.loading_allowed_during_capture():
+            if not self._graph_zeros:
+                self._graph_zeros = self._new_zeros(GRAPH_ZEROS, stream)
+                self._graph_end = self._graph_zeros + GRAPH_ZEROS
+                driver.call("cuStreamSynchronize", stream, doing=f"preparing cuda:{self.index}")
             if stream not in self._zeros:
-                address = driver.call("cuMemAlloc", STANDING_ZEROS, doing=doing)
-                driver.call("cuMemsetD8Async", address, 0, STANDING_ZEROS, stream, doing=doing)
-                self._zeros[stream] = int(address)
+                self._zeros[stream] = self._new_zeros(STANDING_ZEROS, stream)
         return self._zeros[stream]
+
+    def _new_zeros(self, size: int, stream: int) -> int:
+        doing = f"preparing a stream of cuda:{self.index}"
+        address = driver.call("cuMemAlloc", size, doing=doing)
+        driver.call("cuMemsetD8Async", address, 0, size, stream, doing=doing)
+        return int(address)
+
+    def _of_a_graph(self, size: int) -> int:
+        with self._loading:
+            if size > self._graph_end - self._graph_zeros:
+                return 0
+            address = self._graph_zeros
+            self._graph_zeros += -(-size // ZEROS_ALIGNMENT) * ZEROS_ALIGNMENT
+        return address
 
     def address(self, tensor: torch.Tensor, name: str = "") -> int:
         return int(tensor.data_ptr())

@@ -101,8 +101,10 @@ def test_a_captured_graph_has_its_own(calls: list[Call]) -> None:
             call()
     torch.cuda.synchronize()
     with torch.cuda.graph(graph, stream=stream):
-        assert gpu().standing_zeros(1024) == 0
+        own = {gpu().standing_zeros(1024) for _ in range(3)}
         captured = [call() for call in calls]
+    with torch.cuda.stream(stream):
+        assert len(own) == 3 and not own & {0, gpu().standing_zeros(1024)}
     other = torch.cuda.Stream()
     for _ in range(COUNT // 10):
         with torch.cuda.stream(other):

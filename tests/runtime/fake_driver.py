@@ -77,11 +77,14 @@ class FakeDriver:
 
     def cuMemAlloc(self, size: int) -> tuple[Any, ...]:
         assert self.contexts[-1].startswith("primary")
-        return OK, real.CUdeviceptr(0x10000 * (len(self.zeroed) + 1))
+        return OK, real.CUdeviceptr(0x10000000 * (len(self.zeroed) + 1))
 
     def cuMemsetD8Async(self, address: Any, value: int, size: int, stream: int) -> tuple[Any, ...]:
         assert value == 0
         self.zeroed.append((int(address), size, int(stream)))
+        return (OK,)
+
+    def cuStreamSynchronize(self, stream: int) -> tuple[Any, ...]:
         return (OK,)
 
     def cuLibraryLoadData(self, code: bytes, *_: Any) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from fake_driver import FakeDriver
 
 from gemmgen.runtime import driver
 from gemmgen.runtime.errors import CaptureError, DeviceError, DriverError
-from gemmgen.runtime.gpu_target import PER_THREAD_STREAM, STANDING_ZEROS, GpuTarget
+from gemmgen.runtime.gpu_target import GRAPH_ZEROS, PER_THREAD_STREAM, STANDING_ZEROS, GpuTarget
 from gemmgen.runtime.kernel_text import KernelText
 from gemmgen.runtime.launch_frame import LaunchFrame
 
@@ -217,8 +217,25 @@ def test_launches_of_a_stream_share_zeros(machine: Machine) -> None:
     machine.stream = 2000
     other = target.standing_zeros(100)
     assert other not in (0, first)
-    assert machine.cuda.zeroed == [(first, STANDING_ZEROS, 1000), (other, STANDING_ZEROS, 2000)]
+    graphs, *streams = machine.cuda.zeroed
+    assert graphs[1:] == (GRAPH_ZEROS, 1000) and "cuStreamSynchronize" in machine.cuda.calls
+    assert streams == [(first, STANDING_ZEROS, 1000), (other, STANDING_ZEROS, 2000)]
     assert machine.cuda.contexts == ["caller's"]
+
+
+def test_a_captured_launch_has_zeros_of_its_own_while_there_are_some(machine: Machine) -> None:
+    target = GpuTarget(0)
+    machine.capturing = True
+    assert target.standing_zeros(100) == 0, "nothing is allocated then"
+    machine.capturing = False
+    shared = target.standing_zeros(100)
+    machine.capturing = True
+    begin = machine.cuda.zeroed[0][0]
+    found = [target.standing_zeros(size) for size in (100, 300, STANDING_ZEROS)]
+    assert found == [begin, begin + 256, begin + 768] and shared not in found
+    rest = [target.standing_zeros(STANDING_ZEROS) for _ in range(GRAPH_ZEROS // STANDING_ZEROS)]
+    assert rest[-2:] == [0, 0] and len(set(rest)) == len(rest) - 1
+    assert max(rest) + STANDING_ZEROS <= begin + GRAPH_ZEROS
 
 
 def test_no_zeros_stand_where_launches_may_run_beside_each_other(machine: Machine) -> None:
@@ -226,8 +243,6 @@ def test_no_zeros_stand_where_launches_may_run_beside_each_other(machine: Machin
     assert target.standing_zeros(STANDING_ZEROS + 1) == 0
     machine.stream = PER_THREAD_STREAM
     assert target.standing_zeros(100) == 0
-    machine.stream, machine.capturing = 1000, True
-    assert target.standing_zeros(100) == 0
-    machine.capturing, machine.current_device = False, 1
+    machine.stream, machine.current_device = 1000, 1
     assert target.standing_zeros(100) == 0
     assert not machine.cuda.zeroed
