@@ -134,27 +134,26 @@ DEVICE void clear_rows(T* out, u64 stride, u32 from, u32 to, u32 n, u32 cols, u3
 template <class R, u32 TILE_M, u32 UNIT_M = TILE_M>
 class RowIds {
   static constexpr u32 EACH = (TILE_M + 31) / 32;  // ids a lane
-  R raster_, scout_;
+  R ahead_;  // where the next tile is
   u32 rows_, groups_;
   const i32* ids_;
-  u32 index_, group_ = 0, ahead_ = 0;
+  u32 index_, m_ = 0, n_ = 0, group_ = 0, group_ahead_ = 0;
   u32 ours_[EACH];
 
   DEVICE void look(u32 index) {
-    if (index >= scout_.units()) return;
-    scout_.place(index);
-    const u32 first = UNIT_M == TILE_M ? scout_.m() : scout_.m() / UNIT_M * UNIT_M;
-    ahead_ = ids_[first < rows_ ? first : rows_ - 1];
+    if (index >= ahead_.units()) return;
+    ahead_.place(index);
+    const u32 first = UNIT_M == TILE_M ? ahead_.m() : ahead_.m() / UNIT_M * UNIT_M;
+    group_ahead_ = ids_[first < rows_ ? first : rows_ - 1];
   }
   DEVICE void place() {
     for (; valid(); index_ += ptx::cta_count() / R::CLUSTER) {
-      group_ = ahead_;
+      m_ = ahead_.m(), n_ = ahead_.n(), group_ = group_ahead_;
       look(index_ + ptx::cta_count() / R::CLUSTER);
       if (group_ >= groups_) continue;
-      raster_.place(index_);
 #pragma unroll
       for (u32 i = 0; i < EACH; ++i) {
-        const u32 row = raster_.m() + 32 * i + ptx::lane_index();
+        const u32 row = m_ + 32 * i + ptx::lane_index();
         ours_[i] = ids_[row < rows_ ? row : rows_ - 1];
       }
       return;
@@ -163,17 +162,17 @@ class RowIds {
 
  public:
   DEVICE RowIds(u32 m, u32 n, u32 groups, const i32* ids)
-      : raster_(m, n), scout_(m, n), rows_(m), groups_(groups), ids_(ids), index_(ptx::cta_index() / R::CLUSTER) {
+      : ahead_(m, n), rows_(m), groups_(groups), ids_(ids), index_(ptx::cta_index() / R::CLUSTER) {
     look(index_);
     place();
   }
-  DEVICE bool valid() const { return index_ < raster_.units(); }
+  DEVICE bool valid() const { return index_ < ahead_.units(); }
   DEVICE void advance() {
     index_ += ptx::cta_count() / R::CLUSTER;
     place();
   }
-  DEVICE u32 m() const { return raster_.m(); }
-  DEVICE u32 n() const { return raster_.n(); }
+  DEVICE u32 m() const { return m_; }
+  DEVICE u32 n() const { return n_; }
   DEVICE u32 group() const { return group_; }
   // Which row of tiles this one is in.
   DEVICE u32 tile_row() const { return m() / TILE_M; }
