@@ -29,7 +29,7 @@ from gemmgen.ir import (
 _SM90 = (
     dense.Shape(64, 128, groups=1),
     dense.Shape(128, 128, unroll=4, staging=4),
-    dense.Shape(128, 256, width=128, unroll=1, rounds=True, strips=32, raster=32),
+    dense.Shape(128, 256, width=128, unroll=1, rounds=True, strips=32, raster=16),
 )
 _SM90_BF16 = (dense.Shape(64, 128, groups=1), dense.Shape(128, 256, unroll=1, raster=16))
 _SM100 = (dense_sm100.PairShape(128), dense_sm100.PairShape(256, ctas=2))
