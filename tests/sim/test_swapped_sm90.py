@@ -48,6 +48,7 @@ def dense_family() -> Iterator[Subject]:
     yield Subject(bf16_gemm("nt", swapped(72, 128, staging=1)), 150, 200, 104)
     yield Subject(bf16_gemm("nt", swapped(80, 256, width=40)), 81, 264, 104)
     yield Subject(bf16_gemm("nt", swapped(72, 128, staging=1, staged_rows=24)), 125, 200, 104)  # 53 rows: 2 and a bit
+    yield Subject(bf16_gemm("nt", swapped(80, 192, groups=3, staging=1, staged_rows=40)), 130, 392, 168)
     yield Subject(fp8_gemm_nt(swapped(96, 128, width=48, staged_rows=16)), 100, 200, 272)
     yield Subject(fp8_gemm_nt(swapped(96, 256, unroll=1, rounds=True, strips=2)), 100, 520, 656)
     yield Subject(fp8_gemm_nt(swapped(64, 192, groups=3, strips=4, unroll=1), sfa_major="k"), 130, 200, 656, sms=2)

@@ -23,6 +23,9 @@ register("swapped_1d1d", of_row_groups(fp8_gemm_nt(_LOW, sfb_columns=1), "ids", 
 # two tiles on one CTA, staged in a buffer a warpgroup of two blocks of rows; strips of B's scales, whole rounds
 _TALL = Shape(64, 256, slots=2, unroll=1, staging=1, swap=True, rounds=True, strips=2)
 register("swapped_staged", Subject(fp8_gemm_nt(_TALL), m=100, n=200, k=656))
+# three warpgroups whose one buffer each serves three parts of a tile, and then the next tile's
+_PARTS = Shape(72, 192, groups=3, slots=2, unroll=1, staging=1, staged_rows=24, swap=True)
+register("swapped_parts", Subject(bf16_gemm("nt", _PARTS), m=100, n=200, k=104))
 
 
 def _scales(text: str) -> list[Statement]:
@@ -155,6 +158,21 @@ def buffer_filled_before_its_copy_has_read_it(text: str, plan: Plan) -> str:
 @planted("swapped_staged", says=r"cd\.d\[\d\].*fence\.proxy\.async")
 def buffer_copied_without_a_fence(text: str, plan: Plan) -> str:
     return delete(text, find(text, "fence.proxy.async"))
+
+
+@planted("swapped_parts", says=r"cd\.d\[\d\]")
+def next_part_filled_before_its_warpgroup_knows_the_buffer_free(text: str, plan: Plan) -> str:
+    return delete(text, _meetings(text)[2:3])
+
+
+@planted("swapped_parts", says=r"cd\.d\[\d\]")
+def next_part_copied_before_its_warpgroup_has_filled_it(text: str, plan: Plan) -> str:
+    return delete(text, _meetings(text)[3:4])
+
+
+@planted("swapped_parts", says=r"cd\.d\[\d\]")
+def next_part_filled_before_the_one_ahead_was_read(text: str, plan: Plan) -> str:
+    return delete(text, find(text, "cp.async.bulk.wait_group.read")[1:2])
 
 
 @planted("swapped_staged")
