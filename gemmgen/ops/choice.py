@@ -20,40 +20,41 @@ from gemmgen.catalog import Shape
 from gemmgen.ir import CutRemainder, SplitK
 from gemmgen.ops.cost import Cost, added, beside_memory, in_waves
 
-PRODUCT_ROWS = 30.5
-"""Rows x columns of the tile over this are the cycles a tensor core needs for 128 bytes of K."""
-BETWEEN_PRODUCTS = {False: 75, True: 145}
+PRODUCT_ROWS = {False: 28.1, True: 29.8}
+"""Rows x columns of the tile over this are the cycles a tensor core needs for 128 bytes of K, without and with
+promotion: 32 is the most, and at a card's power bf16 finds less of it."""
+BETWEEN_PRODUCTS = {False: 88, True: 174}
 """Cycles between K blocks without and with promotion."""
-BETWEEN_ROUNDS = 50
+BETWEEN_ROUNDS = 48
 """Those with promotion where whole rounds are copied out."""
-TURN = {False: 170, True: 370}
+TURN = {False: 160, True: 370}
 """Cycles of the shortest turn of the ring."""
-L2_BYTES = 62
+L2_BYTES = 63.7
 """Bytes a cycle from L2 into one SM."""
-L2_ALL = 6700
+L2_ALL = 6800
 """Bytes a cycle from L2 into all SMs together."""
 SHARED_BYTES = 120
 """Bytes a cycle that copies write to shared memory and products read there."""
-PAST_LINE = 2.4
+PAST_LINE = 2.2
 """Cycles of a row or column of a tile that lies past the end of the matrix and is fetched all the same."""
-DEVICE_BYTES = 2200
+DEVICE_BYTES = 2590
 """Bytes a cycle from device memory, all SMs together."""
-EPILOGUE = {False: 1600, True: 300}
+EPILOGUE = {False: 1320, True: 450}
 """Cycles of an epilogue that runs beside no products, by whether a wide tile is staged as a whole, beside one for every
 16 elements of the tile."""
 STAGED_COLUMNS, STAGED_ALONE = 64, 128
 """Columns of bf16 in a staging buffer, and of narrow tiles, whose other costs are as if they were not."""
 HALF_RING = 1.55
 """How much slower copies come through the half ring of a CTA made to share its SM."""
-SOLE_START = 300
+SOLE_START = 150
 """Cycles that a CTA made to fill its SM needs more to start."""
 CUT_PART = 1.4
 """How much longer a part of a tile takes in a ring of fewer, larger slots than in one made for it."""
-OVERLAP = 0.45
+OVERLAP = 0.43
 """Share of the smaller of compute and memory time that is not hidden by the larger."""
 SWAPPED_TURN = {False: 260, True: 310}
 """Cycles of the shortest turn of a swapped tile's ring."""
-SWAPPED_RING = 3900
+SWAPPED_RING = 3880
 """Cycles in which a swapped tile's ring fills once, where it has all of an SM's shared memory."""
 SWAPPED_OVERLAP = 0.16
 """Share of the smaller of compute and memory time that is not hidden by the larger, with swapped tiles of few rows."""
@@ -73,9 +74,9 @@ FEW_OVERLAP = 0.86
 """Share of the smaller of compute and memory time that is not hidden by the larger, with one tile."""
 PUSH = 1100
 """Cycles until pushed sums are added up, beside one for every 4 elements of the tile."""
-MEETING = 8000
+MEETING = 8900
 """Cycles until who comes last knows it, of CTAs that share a tile."""
-MEETING_SUMS = 0.17
+MEETING_SUMS = 0.164
 """Cycles for every element of the sums of each of them."""
 PACKED = 0.95
 """Share of the CTAs an SM could hold that are there at once in clusters of more than a pair."""
@@ -181,7 +182,7 @@ def _block(shape: Shape, m: int, n: int, tiles: int, sms: int, promoted: bool) -
         rows, half = max(shape.m, LEAST_COLUMNS), False
         turn = max(SWAPPED_TURN[promoted], SWAPPED_RING * slot / RING_BYTES)
     bounds = {
-        "products": rows * shape.n / PRODUCT_ROWS + between,
+        "products": rows * shape.n / PRODUCT_ROWS[promoted] + between,
         "shared memory": _shared(shape),
         "copies": _copies(shape, m, n, tiles, sms) * (HALF_RING if half else 1),
         "ring turn": turn,
@@ -198,7 +199,7 @@ def _few_rows(shape: Shape, splits: int, m: int, n: int, k_bytes: int, sms: int,
     rooms = int(sms / SMS_A_GPC * (GPC_SMS * shape.ctas_per_sm // splits))
     at_once = max(1, min(int(ctas * PACKED) // splits, rooms) if splits > 2 else ctas // splits)
     bounds = {
-        "products": max(shape.m, 64) * shape.n / PRODUCT_ROWS + FEW_BETWEEN,
+        "products": max(shape.m, 64) * shape.n / PRODUCT_ROWS[promoted] + FEW_BETWEEN,
         "shared memory": _shared(shape),
         "copies": _copies(shape, m, n, tiles * splits, sms),
         "ring turn": FEW_TURN[promoted],
