@@ -106,7 +106,7 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
         "added": groups.added_matrices(plan),
         "ahead_parts": [box for box in boxes if box["operand"] in plan.ahead],
         "other_parts": [box for box in boxes if box["operand"] not in plan.ahead],
-        "sfb_ahead": not plan.programmatic_launch or mma.sfb in plan.ahead,
+        "sfb_ahead": not plan.programmatic_launch or mma.scales_by_lanes in plan.ahead,
         "lane_parts": [_lane_part(plan, ring, part) for part in ring.parts if part.copy_by == "lanes"],
         "a_layout": _layout(plan, mma.a_major, max(of_rows, 64)),
         "b_layout": _layout(plan, mma.b_major, of_columns),
@@ -119,8 +119,9 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
         "swapped": mma.row_axis == "n",
         **tiles_view(plan, ring),
         "k_places": ", ".join(place_name(ring, name) for name in groups.cut_factors(plan)),
-        "storing_warps": min(math.warps, plan.tile.m // 16),
+        "storing_warps": math.warps if mma.row_axis == "n" else min(math.warps, plan.tile.m // 16),
         "sfb_count": plan.tile.n // mma.sfb_columns if mma.sfb_columns else 0,
+        "sfa_count": strips.parts[0].count if strips else plan.tile.n // mma.sfa_rows,
         "store_line": _store_line(plan, math.first_warp),
     }
 
@@ -181,8 +182,8 @@ def _layout(plan: Plan, major: str, rows: int) -> str:
 def _multiplied(plan: Plan) -> dict[str, str]:
     mma = plan.mma
     assert isinstance(mma, MmaPlan)
-    names = {"a": mma.a, "b": mma.b, "sfa": mma.sfa, "sfb": None if mma.sfb_by_lanes else mma.sfb}
-    return {role: name for role, name in names.items() if name is not None}
+    names = {"a": mma.a, "b": mma.b, "sfa": mma.sfa, "sfb": mma.sfb}
+    return {role: name for role, name in names.items() if name not in (None, mma.scales_by_lanes)}
 
 
 def _place(plan: Plan, ring: RingPlan, part: Part) -> str:

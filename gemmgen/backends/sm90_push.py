@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import gcd
 
 from gemmgen.backends.placement import align
+from gemmgen.backends.sm90_swapped import PRODUCT_ROWS, is_swapped, product_axes
 from gemmgen.ir import ClusterSplitK, KernelSpec, MmaPlan, Operand, Part, PushPlan, Reduce, TmaLoad, Wgmma
 from gemmgen.ir.spec import GATED_COLUMNS
 
@@ -14,8 +15,8 @@ COLUMNS = 8
 ROW_BYTES = 512
 """Bytes that a warp holds of 8 columns."""
 BARRIER_BYTES = 8
-PRODUCT_ROWS, WARP_ROWS = 64, 16
-"""Rows of a product, and those of them that a warp has."""
+WARP_ROWS = 16
+"""Rows of a product that a warp has."""
 SCALED_BOX = ("n/128", "k/128")
 """Scales of B that lanes can read."""
 
@@ -44,7 +45,7 @@ def check_cluster_split_k(spec: KernelSpec) -> None:
 
 def is_short(spec: KernelSpec) -> bool:
     """Whether a tile has fewer rows than a product: the others are multiplied, whatever lies there, and dropped."""
-    if spec.tile.m >= PRODUCT_ROWS or not isinstance(spec.schedule, ClusterSplitK):
+    if spec.tile.m >= PRODUCT_ROWS or is_swapped(spec) or not isinstance(spec.schedule, ClusterSplitK):
         return False
     body = spec.math.body
     assert isinstance(body, Wgmma)
@@ -114,10 +115,11 @@ def stored_columns(spec: KernelSpec) -> int:
     """Columns of the product that a warp stores at once: an equal share of the tile if it is whole fragments."""
     body = spec.math.body
     assert isinstance(body, Wgmma)
+    columns = getattr(spec.tile, product_axes(spec)[1])
     splits = spec.schedule.splits if isinstance(spec.schedule, ClusterSplitK) else 1
     if splits == 1:
-        return body.width or spec.tile.n
-    return spec.tile.n // splits if spec.tile.n % (COLUMNS * splits) == 0 else COLUMNS
+        return body.width or columns
+    return columns // splits if columns % (COLUMNS * splits) == 0 else COLUMNS
 
 
 def push_plan(spec: KernelSpec) -> PushPlan | None:
@@ -125,7 +127,7 @@ def push_plan(spec: KernelSpec) -> PushPlan | None:
     if not isinstance(spec.schedule, ClusterSplitK) or spec.schedule.splits == 1:
         return None
     columns, splits = stored_columns(spec), spec.schedule.splits
-    slices = spec.tile.n // columns * storing_warps(spec)
+    slices = getattr(spec.tile, product_axes(spec)[1]) // columns * storing_warps(spec)
     per_cta = -(-slices // splits)
     return PushPlan(
         columns=columns, slices=slices, per_cta=per_cta, bytes=per_cta * splits * columns // COLUMNS * ROW_BYTES

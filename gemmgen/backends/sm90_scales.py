@@ -44,7 +44,14 @@ def _swapped(spec: KernelSpec, mma: MmaPlan, sfa: Operand, sfb: Operand, shared:
             f"scale operand {sfb.name!r} has box {sfb.box}: of a swapped product 64 rows share a scale or each has "
             f"one, but {shared} of this tile share one; use n/128, n/64 or n, or do not swap"
         )
-    return mma.replace(sfa=sfb.name, sfb=sfa.name, sfa_rows=shared, sfb_per_column=True, sfb_columns=1)
+    return mma.replace(
+        sfa=sfb.name,
+        sfb=sfa.name,
+        sfa_rows=shared,
+        sfb_per_column=True,
+        sfb_columns=1,
+        sfb_by_lanes=scales_by_lanes(spec, sfb),
+    )
 
 
 def _columns_per_scale(sfb: Operand) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gemmgen.ir import KernelSpec, KGroups, OneTile, Persistent, Quantise, Store, Wgmma
+from gemmgen.ir import ClusterSplitK, KernelSpec, KGroups, OneTile, Persistent, Quantise, Store, Wgmma
 
 Axis = Literal["m", "n"]
 PRODUCT_ROWS = 64
@@ -28,17 +28,17 @@ def check_swapped(spec: KernelSpec) -> None:
         return
     body, where = spec.math.body, f"spec {spec.name!r} has swap_ab"
     assert isinstance(body, Wgmma)
-    if not isinstance(spec.schedule, Persistent | OneTile):
+    if not isinstance(spec.schedule, Persistent | OneTile | ClusterSplitK):
         raise ValueError(
             f"{where} and schedule {spec.schedule.kind}, which is lowered for m on the rows; use Persistent"
         )
     if body.overlap_epilogue or body.share_k:
         field = "overlap_epilogue" if body.overlap_epilogue else "share_k"
         raise ValueError(f"{where} and {field}, which is for products with m on their rows; leave one out")
-    if body.reads:
+    if body.reads and not isinstance(spec.schedule, ClusterSplitK):
         raise ValueError(
-            f"{where}, but warps read {body.reads[0]!r} by themselves; swapped products find scales in slots, so let "
-            "the ring hold it"
+            f"{where}, but warps that walk tiles read {body.reads[0]!r} by themselves; those of swapped products find "
+            "scales in slots, so let the ring hold it"
         )
     if isinstance(spec.groups, KGroups):
         raise ValueError(f"{where} and groups of k, whose outputs have many rows; do not swap")
@@ -57,6 +57,11 @@ def check_swapped_store(spec: KernelSpec) -> None:
         raise ValueError(f"output {output.name!r} is quantised along n, which swap_ab puts on the rows; do not swap")
     if step.through is None:
         return
+    if isinstance(spec.schedule, ClusterSplitK):
+        raise ValueError(
+            f"output {output.name!r} of a swapped product is staged by warpgroups, but with schedule cluster_split_k "
+            "warps have slices of sums; leave out `through`"
+        )
     if output.dtype.bytes > STAGED_BYTES:
         raise ValueError(
             f"output {output.name!r} of a swapped product is staged by warpgroups, 64 columns in 128 bytes at most; "

@@ -143,7 +143,7 @@ class MmaPlan(Node):
     sfb_per_column: bool = False
     sfb_columns: int = 0
     sfb_by_lanes: bool = False
-    """Whether warps read sfb from memory, a K block a lane."""
+    """Whether warps read B's scales from memory, a K block a lane."""
     unroll: int = 1
     cast_a: bool = False
     """Whether warps read A, cast it and multiply out of registers."""
@@ -153,6 +153,12 @@ class MmaPlan(Node):
     """Warpgroups with the same rows, each of which multiplies so many ``steps`` of every slot."""
     meeting: int = 0
     """Where their sums meet in shared memory."""
+
+    @property
+    def scales_by_lanes(self) -> Name | None:
+        """B's scales, if warps read them from memory: of the product's columns, or of its rows if n is on these."""
+        held = self.sfa if self.row_axis == "n" else self.sfb
+        return held if self.sfb_by_lanes else None
 
     @property
     def units(self) -> int:

@@ -28,6 +28,8 @@ BF16 = catalog.bf16_gemm("nt", catalog.Shape(128, 128))
 NN = catalog.bf16_gemm("nn", catalog.Shape(128, 128))
 TN = catalog.bf16_gemm("tn", catalog.Shape(128, 128))
 SWAPPED = catalog.bf16_gemm("nt", catalog.Shape(96, 128, swap=True))
+SLICES = catalog.bf16_gemm("nt", catalog.Shape(64, 128, swap=True, splits=2))
+LANES = catalog.fp8_gemm_nt(catalog.Shape(16, 128, swap=True, lanes=True))
 SHARED = catalog.bf16_gemm("nt", catalog.Shape(128, 128, cluster=(1, 2)))
 PRENORM = in_row_groups(catalog.tf32_hc_prenorm_gemm(catalog.PrenormShape(64, 24, whole=True)), "ends")
 OF_K = in_k_groups(catalog.fp8_gemm_nt(catalog.Shape(128, 128), DType.F32, True, sfb_columns=1), "counts", 128, True)
@@ -74,6 +76,16 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         OF_K,
         parts(OF_K),
         "has part_rows=32 and groups of k, in all of which A has the same rows",
+    ),
+    "swapped slices staged": (
+        SLICES,
+        {},
+        "output 'd' of a swapped product is staged by warpgroups, but with schedule cluster_split_k warps have slices",
+    ),
+    "swapped, scales by lanes": (
+        LANES,
+        {},
+        "has swap_ab, but warps that walk tiles read 'sfb' by themselves; those of swapped products find scales in",
     ),
     "staged parts of nothing whole": (
         SWAPPED,

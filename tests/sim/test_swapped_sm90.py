@@ -49,6 +49,13 @@ def dense_family() -> Iterator[Subject]:
     yield Subject(bf16_gemm("nt", swapped(80, 256, width=40)), 81, 264, 104)
     yield Subject(bf16_gemm("nt", swapped(72, 128, staging=1, staged_rows=24)), 125, 200, 104)  # 53 rows: 2 and a bit
     yield Subject(bf16_gemm("nt", swapped(80, 192, groups=3, staging=1, staged_rows=40)), 130, 392, 168)
+    yield Subject(fp8_gemm_nt(swapped(16, 128, splits=4, ctas_per_sm=2)), 21, 264, 656, sms=6)
+    yield Subject(fp8_gemm_nt(swapped(8, 64, groups=1, splits=2)), 13, 136, 400, sms=6)
+    yield Subject(fp8_gemm_nt(swapped(24, 192, groups=3, splits=3), F32, True), 50, 200, 400, sms=6)
+    yield Subject(fp8_gemm_nt(swapped(32, 64, groups=1, splits=8)), 40, 136, 1168, sms=8)
+    yield Subject(fp8_gemm_nt(swapped(16, 64, groups=1, splits=1)), 17, 136, 400, sms=4)
+    yield Subject(bf16_gemm("nt", swapped(16, 64, groups=1, splits=8)), 17, 136, 520, sms=8)
+    yield Subject(bf16_gemm("nn", swapped(16, 128, splits=2)), 17, 136, 168, sms=4)
     yield Subject(fp8_gemm_nt(swapped(96, 128, width=48, staged_rows=16)), 100, 200, 272)
     yield Subject(fp8_gemm_nt(swapped(96, 256, unroll=1, rounds=True, strips=2)), 100, 520, 656)
     yield Subject(fp8_gemm_nt(swapped(64, 192, groups=3, strips=4, unroll=1), sfa_major="k"), 130, 200, 656, sms=2)

@@ -31,12 +31,12 @@ class ClusterSplitK {
   DEVICE u32 last(u32 k_blocks) const { return start(k_blocks, split_ + 1); }
 };
 
-// A slice is COLUMNS columns of a warp's 16 rows. Slices are counted warp by warp, then column by column, and every PER of
+// A slice is COLUMNS columns of a warp's 16 rows of the product, which is WIDTH columns wide. Slices are counted warp by warp, then column by column, and every PER of
 // them belong to the next CTA of the cluster. It has room at BUFFERS for what each CTA has of them, and the barrier at FULL
 // counts the bytes. Own sums go the same way, so all that is added up has been waited for, and order is that of ranks.
-template <u32 BUFFERS, u32 FULL, u32 SPLITS, u32 WARPS, u32 TILE_N, u32 COLUMNS>
+template <u32 BUFFERS, u32 FULL, u32 SPLITS, u32 WARPS, u32 WIDTH, u32 COLUMNS>
 class Push {
-  static constexpr u32 SLICES = TILE_N / COLUMNS * WARPS;
+  static constexpr u32 SLICES = WIDTH / COLUMNS * WARPS;
   static constexpr u32 PER = (SLICES + SPLITS - 1) / SPLITS;
   static constexpr u32 QUADS = COLUMNS / 8;  // 16 bytes a lane
   static constexpr u32 SLICE_BYTES = QUADS * 512;
@@ -59,9 +59,9 @@ class Push {
   }
 
   // This warp's sums go to the CTAs that own them; these must have initialised their barriers.
-  DEVICE static void push(const float (&acc)[TILE_N / 2], u32 warp, u32 rank) {
+  DEVICE static void push(const float (&acc)[WIDTH / 2], u32 warp, u32 rank) {
 #pragma unroll
-    for (u32 col = 0; col < TILE_N / COLUMNS; ++col) {
+    for (u32 col = 0; col < WIDTH / COLUMNS; ++col) {
       const u32 slice = col * WARPS + warp, owner = slice / PER;
       const u32 to = ptx::map_to_cta(place(rank, slice - owner * PER), owner);
       const u32 barrier = ptx::map_to_cta(full(), owner);

@@ -5,10 +5,10 @@ from __future__ import annotations
 from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt
 from gemmgen.ir import Plan
 
-from . import barrier_edits, strip_edits
+from . import barrier_edits, push_edits, strip_edits
 from .edit import planted, with_operand
 from .kernels import Subject, register
-from .ptx_text import Statement, definition, delete, find, register_of, replace, rewrite
+from .ptx_text import Statement, definition, delete, find, register_of, replace, replace_all, rewrite
 from .row_grouped import of_row_groups
 
 _WIDE = Shape(16, 256, slots=2, unroll=1, swap=True)
@@ -26,6 +26,12 @@ register("swapped_staged", Subject(fp8_gemm_nt(_TALL), m=100, n=200, k=656))
 # three warpgroups whose one buffer each serves three parts of a tile, and then the next tile's
 _PARTS = Shape(72, 192, groups=3, slots=2, unroll=1, staging=1, staged_rows=24, swap=True)
 register("swapped_parts", Subject(bf16_gemm("nt", _PARTS), m=100, n=200, k=104))
+# three CTAs that share 7 K blocks (3, 2 and 2); of 16 slices, 8 rows of the tile each, they own 6, 6 and 4
+_SHARED = Shape(16, 128, slots=2, unroll=1, swap=True, splits=3)
+register("swapped_push", Subject(fp8_gemm_nt(_SHARED), m=21, n=136, k=880))
+# two that own 8 rows of the tile each; launched early, weights are read ahead
+_EARLY = Shape(16, 64, groups=1, slots=2, unroll=1, swap=True, splits=2)
+register("swapped_push_bf16", Subject(bf16_gemm("nt", _EARLY, programmatic_launch=True), m=16, n=72, k=320))
 
 
 def _scales(text: str) -> list[Statement]:
@@ -196,3 +202,31 @@ def lanes_keep_what_they_should_exchange(text: str, plan: Plan) -> str:
 
 planted("swapped_staged", says=r"strips\.")(strip_edits.a_strip_is_read_before_it_has_come)
 planted("swapped_staged", says=r"strips\.")(strip_edits.a_strip_is_written_before_it_is_given_back)
+
+planted("swapped_push", says=r"push\.sums\[\d\]")(push_edits.pushed_sums_not_waited_for)
+planted("swapped_push", says=r"exits, but push\.full")(push_edits.exits_before_the_others_have_pushed)
+planted("swapped_push", says=r"push\.full")(push_edits.a_slice_is_not_pushed)
+planted("swapped_push", says=r"push\.full")(push_edits.own_sums_are_not_pushed)
+planted("swapped_push")(push_edits.pushes_go_to_the_next_cta)
+planted("swapped_push", says=r"push\.(full|sums)")(push_edits.part_of_the_bytes_expected)
+planted("swapped_push", says=r"push\.full.*mbarrier\.init")(push_edits.pushes_before_the_cluster_has_begun)
+planted("swapped_push", says=r"ab\.(a|b|sfa)\[\d\]")(push_edits.a_slot_is_filled_again_too_early)
+planted("swapped_push_bf16", says=r"ab\.full\[\d\]")(push_edits.the_first_turn_is_not_expected)
+
+
+@planted("swapped_push", says=r"differ|push\.sums")
+def sums_of_another_slice_are_added(text: str, plan: Plan) -> str:
+    first = find(text, "ld.shared.v4")[0]
+    return with_operand(text, [first], 1, f"[{register_of(first.operands[1])}+512]")
+
+
+@planted("swapped_push", says=r"differ")
+def scales_of_rows_are_of_the_block_before(text: str, plan: Plan) -> str:
+    """Lanes hold a K block's scale each, and pass it on one block late."""
+    product = find(text, "wgmma.mma_async")[0].start
+    passed = find(text, "shfl.sync.idx", lambda each: each.start < product)[-2:]
+    return replace_all(
+        text,
+        passed,
+        lambda each: f"{{ .reg .b32 q; add.u32 q, {each.operands[2]}, 31; and.b32 q, q, 31; {rewrite(each, _2='q')} }}",
+    )
