@@ -87,24 +87,23 @@ class Strips {
     place_ = Place::address(at_.slot);
     ptx::mbarrier_wait(bar(FULL, at_.slot), at_.phase);
   }
+  // Where the next block's lie.
+  DEVICE u32 next() {
+    if (left_ == 0) turn();
+    const u32 here = place_;
+    place_ += Place::BLOCK_BYTES;
+    --left_;
+    return here;
+  }
 
  public:
   // A tile of so many K blocks begins.
   DEVICE void begin(u32 blocks) { behind_ = blocks; }
   // The next block's.
-  DEVICE void read(float (&to)[COUNT]) {
-    if (left_ == 0) turn();
-    Place::read(to, place_);
-    place_ += Place::BLOCK_BYTES;
-    --left_;
-  }
+  DEVICE void read(float (&to)[COUNT]) { Place::read(to, next()); }
   // Nobody needs the next block's. Slots go back as others' do who read them, or the ring of factors would wait for this
   // warp, this one for its strip, and that for those who wait for factors.
-  DEVICE void pass() {
-    if (left_ == 0) turn();
-    place_ += Place::BLOCK_BYTES;
-    --left_;
-  }
+  DEVICE void pass() { next(); }
 };
 
 // Likewise for a slot that the warp's lanes have read themselves. Loads may still be in flight when the barrier is
