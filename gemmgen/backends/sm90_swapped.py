@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gemmgen.ir import ClusterSplitK, KernelSpec, KGroups, OneTile, Persistent, Quantise, Store, Wgmma
+from gemmgen.ir import ClusterSplitK, KernelSpec, KGroups, OneTile, Persistent, Quantise, SplitK, Store, Wgmma
 
 Axis = Literal["m", "n"]
 PRODUCT_ROWS = 64
@@ -28,7 +28,8 @@ def check_swapped(spec: KernelSpec) -> None:
         return
     body, where = spec.math.body, f"spec {spec.name!r} has swap_ab"
     assert isinstance(body, Wgmma)
-    if not isinstance(spec.schedule, Persistent | OneTile | ClusterSplitK):
+    shared = isinstance(spec.schedule, SplitK) and not spec.schedule.slices
+    if not (shared or isinstance(spec.schedule, Persistent | OneTile | ClusterSplitK)):
         raise ValueError(
             f"{where} and schedule {spec.schedule.kind}, which is lowered for m on the rows; use Persistent"
         )
@@ -57,10 +58,10 @@ def check_swapped_store(spec: KernelSpec) -> None:
         raise ValueError(f"output {output.name!r} is quantised along n, which swap_ab puts on the rows; do not swap")
     if step.through is None:
         return
-    if isinstance(spec.schedule, ClusterSplitK):
+    if isinstance(spec.schedule, ClusterSplitK | SplitK):
         raise ValueError(
-            f"output {output.name!r} of a swapped product is staged by warpgroups, but with schedule cluster_split_k "
-            "warps have slices of sums; leave out `through`"
+            f"output {output.name!r} of a swapped product is staged by warpgroups, but with schedule "
+            f"{spec.schedule.kind} each warp finishes sums by itself; leave out `through`"
         )
     if output.dtype.bytes > STAGED_BYTES:
         raise ValueError(

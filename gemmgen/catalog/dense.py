@@ -176,7 +176,8 @@ def _dense(
         operands = [*operands, Operand(name="c", dtype=d, box=("m", "n"))]
         epilogue.append(Residual(matrix="c"))
     epilogue.append(Cast(to=d))
-    direct = direct_store or (shape.swap and (shape.m < STAGED_ROWS or d.bytes > 2))
+    alone = shape.share or shape.m < STAGED_ROWS or d.bytes > 2  # warps of swapped products store by themselves
+    direct = direct_store or (shape.swap and alone)
     if not direct:
         rings.append(Ring(name="cd", slots=shape.staging, holds=("d",), turns="store"))
     epilogue.append(Store(to="d", through=None if direct else "cd"))

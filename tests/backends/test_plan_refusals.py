@@ -80,7 +80,7 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
     "swapped slices staged": (
         SLICES,
         {},
-        "output 'd' of a swapped product is staged by warpgroups, but with schedule cluster_split_k warps have slices",
+        "output 'd' of a swapped product is staged by warpgroups, but with schedule cluster_split_k each warp finishes",
     ),
     "swapped, scales by lanes": (
         LANES,

@@ -56,6 +56,13 @@ def dense_family() -> Iterator[Subject]:
     yield Subject(fp8_gemm_nt(swapped(16, 64, groups=1, splits=1)), 17, 136, 400, sms=4)
     yield Subject(bf16_gemm("nt", swapped(16, 64, groups=1, splits=8)), 17, 136, 520, sms=8)
     yield Subject(bf16_gemm("nn", swapped(16, 128, splits=2)), 17, 136, 168, sms=4)
+    yield Subject(bf16_gemm("nt", swapped(72, 128, unroll=1, share=True)), 70, 264, 712, sms=8)  # 3 tiles, idle warps
+    yield Subject(bf16_gemm("nn", swapped(16, 64, groups=1, share=True), F32, True), 40, 136, 520, sms=5)
+    yield Subject(
+        bf16_gemm("nt", swapped(136, 192, groups=3, share=True), programmatic_launch=True), 140, 200, 328, sms=9
+    )
+    yield Subject(fp8_gemm_nt(swapped(24, 256, unroll=1, rounds=True, strips=2, share=True)), 30, 264, 1040, sms=6)
+    yield Subject(fp8_gemm_nt(swapped(16, 128, share=True), sfb_columns=1), 40, 136, 1040, sms=7)
     yield Subject(fp8_gemm_nt(swapped(96, 128, width=48, staged_rows=16)), 100, 200, 272)
     yield Subject(fp8_gemm_nt(swapped(96, 256, unroll=1, rounds=True, strips=2)), 100, 520, 656)
     yield Subject(fp8_gemm_nt(swapped(64, 192, groups=3, strips=4, unroll=1), sfa_major="k"), 130, 200, 656, sms=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt
 from gemmgen.ir import Plan
 
-from . import barrier_edits, push_edits, strip_edits
+from . import barrier_edits, push_edits, strip_edits, tile_edits
 from .edit import planted, with_operand
 from .kernels import Subject, register
 from .ptx_text import Statement, definition, delete, find, register_of, replace, replace_all, rewrite
@@ -32,6 +32,9 @@ register("swapped_push", Subject(fp8_gemm_nt(_SHARED), m=21, n=136, k=880))
 # two that own 8 rows of the tile each; launched early, weights are read ahead
 _EARLY = Shape(16, 64, groups=1, slots=2, unroll=1, swap=True, splits=2)
 register("swapped_push_bf16", Subject(bf16_gemm("nt", _EARLY, programmatic_launch=True), m=16, n=72, k=320))
+# a full wave of four tiles, and a fifth that four CTAs share; two of its warps have no columns
+_LAST = Shape(24, 64, groups=1, slots=2, unroll=1, swap=True, share=True)
+register("swapped_share", Subject(bf16_gemm("nt", _LAST), m=24, n=288, k=968, sms=4))
 
 
 def _scales(text: str) -> list[Statement]:
@@ -230,3 +233,15 @@ def scales_of_rows_are_of_the_block_before(text: str, plan: Plan) -> str:
         passed,
         lambda each: f"{{ .reg .b32 q; add.u32 q, {each.operands[2]}, 31; and.b32 q, q, 31; {rewrite(each, _2='q')} }}",
     )
+
+
+planted("swapped_share")(tile_edits.first_role_shares_no_tile)
+planted("swapped_share")(tile_edits.second_role_shares_no_tile)
+
+
+@planted("swapped_share", says=r"differ")
+def warps_past_the_rows_are_idle(text: str, plan: Plan) -> str:
+    """Whether a warp has anything to add up is asked of its place along m, which is right where m is on the rows."""
+    (count,) = find(text, "atom.acq_rel.gpu.global.inc.u32")
+    *_, asked = find(text, "setp.ge.u32", lambda each: each.start < count.start)
+    return replace(text, asked, f"setp.ge.u32 {asked.target}, {asked.operands[1]}, {plan.tile.m};")

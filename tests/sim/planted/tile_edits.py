@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmgen.ir import CutRemainder, Plan
+from gemmgen.ir import CutRemainder, MmaPlan, Plan
 
 from .edit import planted, waits, with_operand
 from .ptx_text import Statement, delete, find, replace, rewrite
@@ -69,7 +69,8 @@ def third_role_cuts_no_tile(text: str, plan: Plan) -> str:
 def _never_shares(text: str, plan: Plan, role: int) -> str:
     """One role counts all tiles among those of whole waves."""
     left = find(text, "rem.u32")
-    assert len(left) == len(plan.roles) + 1, "boxes, scales and products each have a schedule"
+    scaled = isinstance(plan.mma, MmaPlan) and plan.mma.sfa is not None
+    assert len(left) == len(plan.roles) + scaled, "boxes, scales and products each have a schedule"
     return replace(text, left[role], f"mov.u32 {left[role].target}, 0;")
 
 
