@@ -191,7 +191,7 @@ REFUSED = {
     "a gate joins columns": lambda: gated(FP8),
     "quantised along n, which swap_ab puts on the rows": lambda: fused.mxfp8_output(False).of(FP8),
     "reductions know products with m there": lambda: summed(FP8),
-    "swap_ab and schedule cluster_split_k": lambda: bf16_gemm("nt", replace(LOW, splits=2)),
+    "schedule cluster_split_k and 2 x 1 blocks a warpgroup": lambda: bf16_gemm("nt", swapped(16, 256, splits=2)),
     "swap_ab and schedule cut_remainder": lambda: bf16_gemm("nt", swapped(16, 192, groups=3, cut=3)),
     "swap_ab and overlap_epilogue": lambda: with_body(FP8, overlap_epilogue=True),
     "swap_ab and share_k": lambda: with_body(FP8, share_k=True),
