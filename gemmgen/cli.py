@@ -145,13 +145,14 @@ def explain(
         str | None,
         typer.Option("--card", help='A GPU by name, such as "NVIDIA H100 80GB HBM3", whose measured entries count.'),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Print all kernels, not the cheapest alone.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, of all kernels.")] = False,
 ) -> None:
     """Show the kernels that could serve a problem, the time expected of each, and why one is taken."""
     from gemmgen.commands.explaining import explain as explain_choice
     from gemmgen.commands.targets import Sizes
 
-    explain_choice(operator, Sizes(m, n, k), arch, card, as_json)
+    explain_choice(operator, Sizes(m, n, k), arch, card, every, as_json)
 
 
 @app.command()

@@ -35,8 +35,12 @@ MICROSECONDS = Unit("us", 1 / choice.MHZ, choice.LAUNCH_US)
 UNITS = {Arch.SM90: MICROSECONDS, Arch.SM100: Unit("cost", 1.0), Arch.SM120: Unit("cost", 1.0)}
 
 
-def explain(operator: str, sizes: Sizes, arch: str | None, card: str | None, as_json: bool) -> None:
-    """Print every candidate with its terms, the cheapest first, and a sentence on the one taken."""
+MOST_SHOWN = 12
+"""Candidates that are printed if not all are asked for."""
+
+
+def explain(operator: str, sizes: Sizes, arch: str | None, card: str | None, every: bool, as_json: bool) -> None:
+    """Print candidates with their terms, the cheapest first, and a sentence on the one taken."""
     if operator == PRENORM:
         raise ValueError(
             f"operator: {PRENORM} takes its form by two comparisons, not by costs: read gemmgen/ops/choice_prenorm.py"
@@ -52,12 +56,17 @@ def explain(operator: str, sizes: Sizes, arch: str | None, card: str | None, as_
         sys.stdout.write(json.dumps(facts, indent=2) + "\n")
         return
     sys.stdout.write(f"{operator}, m={sizes.m} n={sizes.n} k={sizes.k}, D in bf16, on {where}\n\n")
-    names = list(dict.fromkeys(name for each in selection.candidates for name in each.cost.terms))
+    ordered = _cheapest_first(selection)
+    shown = [each for at, each in enumerate(ordered) if every or at < MOST_SHOWN or each is selection.picked]
+    names = _names(*shown)
     rows = [
         [each.spec.name, f"{unit.of(each):.1f}", *(_cell(each, name, unit) for name in names), _mark(each, selection)]
-        for each in _cheapest_first(selection)
+        for each in shown
     ]
     print_table(["kernel", unit.name, *names, ""], rows)
+    if len(shown) < len(ordered):
+        most = f"up to {unit.of(ordered[-1]):.1f} {unit.name}"
+        sys.stdout.write(f"and {len(ordered) - len(shown)} more, {most}; --all shows them\n")
     sys.stdout.write(f"\n{reason(selection, unit)}\n")
 
 

@@ -18,7 +18,7 @@ PROBLEM = ("-m", 64, "-n", 2112, "-k", 7168)
 
 
 def test_every_tile_has_a_line_and_the_cheapest_is_taken(gemmgen: Command) -> None:
-    done = gemmgen("explain", "fp8_gemm_nt", *PROBLEM)
+    done = gemmgen("explain", "fp8_gemm_nt", *PROBLEM, "--all")
     lines = done.out.splitlines()
     assert done.status == 0 and "\x1b" not in done.out
     assert lines[0] == "fp8_gemm_nt, m=64 n=2112 k=7168, D in bf16, on sm90 with 132 SMs"
@@ -29,6 +29,16 @@ def test_every_tile_has_a_line_and_the_cheapest_is_taken(gemmgen: Command) -> No
     times = [float(line.split()[1]) for line in table]
     assert times == sorted(times)
     assert lines[-1].startswith(f"{taken}: the cheapest by the rule, and ") and " more for " in lines[-1]
+
+
+def test_the_cheapest_are_shown_and_how_many_there_are_beside(gemmgen: Command) -> None:
+    every = gemmgen("explain", "fp8_gemm_nt", *PROBLEM, "--all").out.splitlines()
+    lines = gemmgen("explain", "fp8_gemm_nt", *PROBLEM).out.splitlines()
+    table, more, _, why = lines[3:15], *lines[15:]
+    assert [line.split()[:2] for line in table] == [line.split()[:2] for line in every[3:15]]
+    costliest = every[2 + len(catalog.FP8_SHAPES)].split()[1]
+    assert more == f"and {len(catalog.FP8_SHAPES) - 12} more, up to {costliest} us; --all shows them"
+    assert why == every[-1]
 
 
 @pytest.mark.parametrize(
