@@ -37,6 +37,7 @@ KERNELS = (
     "sm90_fp8_gemm_nt_1d1d_f32_c_128x128",
     "sm90_bf16_gemm_nt_bf16_16x64_swap_x2",
     "sm90_bf16_gemm_nt_bf16_144x128_swap",
+    "sm90_bf16_gemm_nt_bf16_200x192_swap",
     "sm90_bf16_gemm_nt_bf16_64x96_share",
     "sm90_bf16_gemm_nt_bf16_64x16",
     "sm90_bf16_gemm_nt_bf16_128x256",
