@@ -176,7 +176,7 @@ def _dense(
         operands = [*operands, Operand(name="c", dtype=d, box=("m", "n"))]
         epilogue.append(Residual(matrix="c"))
     epilogue.append(Cast(to=d))
-    alone = shape.share or shape.m < STAGED_ROWS or d.bytes > 2  # warps of swapped products store by themselves
+    alone = shape.share or shape.splits or shape.m < STAGED_ROWS or d.bytes > 2  # each warp of a swapped product stores
     direct = direct_store or (shape.swap and alone)
     if not direct:
         rings.append(Ring(name="cd", slots=shape.staging, holds=("d",), turns="store"))

@@ -20,6 +20,7 @@ from gemmgen.ir import (
     Operand,
     Ring,
     Role,
+    Store,
     Tile,
 )
 
@@ -79,7 +80,10 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
     ),
     "swapped slices staged": (
         SLICES,
-        {},
+        {
+            "rings": (*SLICES.rings, Ring(name="cd", slots=1, holds=("d",), turns="store")),
+            "epilogue": (*SLICES.epilogue[:-1], Store(to="d", through="cd")),
+        },
         "output 'd' of a swapped product is staged by warpgroups, but with schedule cluster_split_k each warp finishes",
     ),
     "swapped, scales by lanes": (

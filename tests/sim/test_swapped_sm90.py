@@ -56,6 +56,7 @@ def dense_family() -> Iterator[Subject]:
     yield Subject(fp8_gemm_nt(swapped(16, 64, groups=1, splits=1)), 17, 136, 400, sms=4)
     yield Subject(bf16_gemm("nt", swapped(16, 64, groups=1, splits=8)), 17, 136, 520, sms=8)
     yield Subject(bf16_gemm("nn", swapped(16, 128, splits=2)), 17, 136, 168, sms=4)
+    yield Subject(bf16_gemm("nt", swapped(64, 128, splits=2)), 70, 136, 168, sms=4)
     yield Subject(bf16_gemm("nt", swapped(72, 128, unroll=1, share=True)), 70, 264, 712, sms=8)  # 3 tiles, idle warps
     yield Subject(bf16_gemm("nn", swapped(16, 64, groups=1, share=True), F32, True), 40, 136, 520, sms=5)
     yield Subject(
