@@ -46,6 +46,13 @@ def goals(load: Load, mean: Mean) -> list[Goal]:
     return [*_dense(load, mean), *_behind(load, mean), *_groups(load, mean)]
 
 
+def _worst(rows: list[Row]) -> str:
+    """Which problem is the slowest beside DeepGEMM after a write flush, and what it is after a read flush."""
+    row = max(rows, key=lambda row: row["us_write"] / row["deepgemm_us_write"])
+    read = row["deepgemm_us_read"] / row["us_read"]
+    return f"{row['m']} x {row['n']} x {row['k']} after a write flush; {read:.3f} after a read flush"
+
+
 def _dense(load: Load, mean: Mean) -> list[Goal]:
     rows = load("dense_h200.json")["rows"]
     fp8, bf16 = ([row for row in rows if row["kind"] == kind] for kind in ("fp8", "bf16"))
@@ -62,13 +69,7 @@ def _dense(load: Load, mean: Mean) -> list[Goal]:
         Goal("FP8, m = 128", 1.08, mean(speed(by_m[128])), "H200", streams),
         Goal("FP8, m of 4096 and more", 1.04, mean(speed(large)), "H200", EPILOGUE),
         Goal("FP8, all", 1.08, mean(speed(fp8)), "H200", "those above"),
-        Goal(
-            "FP8, the worst problem",
-            0.97,
-            min(speed(fp8)),
-            "H200",
-            "8192 x 4096 x 7168 after a write flush; 1.009 after a read flush, 0.996 in the run before",
-        ),
+        Goal("FP8, the worst problem", 0.97, min(speed(fp8)), "H200", _worst(fp8)),
     ]
     for m, goal in ((64, 1.10), (128, 1.05)):
         found.append(Goal(f"FP8, m = {m}: over cuBLAS's", goal, mean(speed(by_m[m], "cublas")), "H200", streams))

@@ -106,7 +106,7 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
         "added": groups.added_matrices(plan),
         "ahead_parts": [box for box in boxes if box["operand"] in plan.ahead],
         "other_parts": [box for box in boxes if box["operand"] not in plan.ahead],
-        "sfb_ahead": not plan.programmatic_launch or mma.scales_by_lanes in plan.ahead,
+        "sfb_ahead": not plan.programmatic_launch or mma.read_by_lanes in plan.ahead,
         "lane_parts": [_lane_part(plan, ring, part) for part in ring.parts if part.copy_by == "lanes"],
         "a_layout": _layout(plan, mma.a_major, max(of_rows, 64)),
         "b_layout": _layout(plan, mma.b_major, of_columns),
@@ -183,7 +183,7 @@ def _multiplied(plan: Plan) -> dict[str, str]:
     mma = plan.mma
     assert isinstance(mma, MmaPlan)
     names = {"a": mma.a, "b": mma.b, "sfa": mma.sfa, "sfb": mma.sfb}
-    return {role: name for role, name in names.items() if name not in (None, mma.scales_by_lanes)}
+    return {role: name for role, name in names.items() if name not in (None, mma.read_by_lanes)}
 
 
 def _place(plan: Plan, ring: RingPlan, part: Part) -> str:

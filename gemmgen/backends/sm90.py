@@ -46,6 +46,7 @@ from gemmgen.backends.sm90_swapped import (
     check_swapped_store,
     is_swapped,
     product_axes,
+    product_extents,
     rows_in_slot,
     staged_rows,
 )
@@ -145,7 +146,7 @@ def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPla
     shares = shares_of_k(spec, groups)
     groups //= shares
     down, across = product_axes(spec)
-    rows, columns = getattr(spec.tile, down), getattr(spec.tile, across)
+    rows, columns = product_extents(spec)
     width = body.width or columns
     if rows % (BLOCK_ROWS * groups) and not is_short(spec):
         raise ValueError(

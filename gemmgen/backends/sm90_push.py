@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import gcd
 
 from gemmgen.backends.placement import align
-from gemmgen.backends.sm90_swapped import PRODUCT_ROWS, is_swapped, product_axes
+from gemmgen.backends.sm90_swapped import PRODUCT_ROWS, is_swapped, product_extents
 from gemmgen.ir import ClusterSplitK, KernelSpec, MmaPlan, Operand, Part, PushPlan, Reduce, TmaLoad, Wgmma
 from gemmgen.ir.spec import GATED_COLUMNS
 
@@ -115,7 +115,7 @@ def stored_columns(spec: KernelSpec) -> int:
     """Columns of the product that a warp stores at once: an equal share of the tile if it is whole fragments."""
     body = spec.math.body
     assert isinstance(body, Wgmma)
-    columns = getattr(spec.tile, product_axes(spec)[1])
+    _, columns = product_extents(spec)
     splits = spec.schedule.splits if isinstance(spec.schedule, ClusterSplitK) else 1
     if splits == 1:
         return body.width or columns
@@ -127,7 +127,7 @@ def push_plan(spec: KernelSpec) -> PushPlan | None:
     if not isinstance(spec.schedule, ClusterSplitK) or spec.schedule.splits == 1:
         return None
     columns, splits = stored_columns(spec), spec.schedule.splits
-    slices = getattr(spec.tile, product_axes(spec)[1]) // columns * storing_warps(spec)
+    slices = product_extents(spec)[1] // columns * storing_warps(spec)
     per_cta = -(-slices // splits)
     return PushPlan(
         columns=columns, slices=slices, per_cta=per_cta, bytes=per_cta * splits * columns // COLUMNS * ROW_BYTES

@@ -88,6 +88,12 @@ def product_axes(spec: KernelSpec) -> tuple[Axis, Axis]:
     return ("n", "m") if is_swapped(spec) else ("m", "n")
 
 
+def product_extents(spec: KernelSpec) -> tuple[int, int]:
+    """Rows and columns of the tile's product."""
+    down, across = (spec.tile.m if axis == "m" else spec.tile.n for axis in product_axes(spec))
+    return down, across
+
+
 def rows_in_slot(spec: KernelSpec) -> int:
     """Rows of A that have a place in a slot: of a tile of fewer than a product reads, that many."""
     return spec.tile.m if is_swapped(spec) else max(spec.tile.m, PRODUCT_ROWS)

@@ -73,7 +73,7 @@ def _mma_line(plan: Plan) -> str:
         return _umma_line(mma)
     if isinstance(mma, MmaSyncPlan):
         return _mma_sync_line(mma)
-    by_lanes = f", {mma.scales_by_lanes} by lanes" if mma.scales_by_lanes else ""
+    by_lanes = f", {mma.read_by_lanes} by lanes" if mma.read_by_lanes else ""
     promoted = f", promoted by {mma.sfa} x {mma.sfb} every {plan.tile.k} of k{by_lanes}" if mma.sfa else ""
     count = f"{mma.steps * mma.units} a slot, {mma.accumulators} accumulators"
     shares = f", K steps shared by {mma.shares} warpgroups" if mma.shares > 1 else ""

@@ -115,7 +115,7 @@ The loop tests the next slot itself, so large tiles gain nothing from more unrol
 products of a warpgroup are staged beside others that follow, 0.5 to 7 % faster, the more the shorter k is; with strips
 of scales and whole rounds a single one gains nothing from that, and 128x176 is as fast without those: what two
 warpgroups do to each other's turns at the tensor core is measured, not understood. Walking 2048 rows together gains 1
-to 4 % where n is large; 4096 gain as much there, and lose 1 to 4 % at 128x192 where k is 7168 and more. A tile of 192
+to 4 % where n is large; 4096 gain as much there, and lose 1 to 5 % at 128x192 where k is 7168 and more. A tile of 192
 columns is staged as a whole. 192x160 and 128x224 serve problems of which other tiles leave the last wave mostly empty,
 with up to a fifth less time.
 """

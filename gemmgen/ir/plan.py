@@ -155,7 +155,7 @@ class MmaPlan(Node):
     """Where their sums meet in shared memory."""
 
     @property
-    def scales_by_lanes(self) -> Name | None:
+    def read_by_lanes(self) -> Name | None:
         """B's scales, if warps read them from memory: of the product's columns, or of its rows if n is on these."""
         held = self.sfa if self.row_axis == "n" else self.sfb
         return held if self.sfb_by_lanes else None

@@ -196,8 +196,8 @@ def _few_rows(shape: Shape, splits: int, m: int, n: int, k_bytes: int, sms: int,
     rows, blocks = -(-m // shape.m), -(-k_bytes // 128)
     tiles = rows * -(-n // shape.n)
     ctas = sms * shape.ctas_per_sm
-    rooms = int(sms / SMS_A_GPC * (GPC_SMS * shape.ctas_per_sm // splits))
-    at_once = max(1, min(int(ctas * PACKED) // splits, rooms) if splits > 2 else ctas // splits)
+    in_gpcs = int(sms / SMS_A_GPC * (GPC_SMS * shape.ctas_per_sm // splits))
+    at_once = max(1, min(int(ctas * PACKED) // splits, in_gpcs) if splits > 2 else ctas // splits)
     bounds = {
         "products": max(shape.m, 64) * shape.n / PRODUCT_ROWS[promoted] + FEW_BETWEEN,
         "shared memory": _shared(shape),
