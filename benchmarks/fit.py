@@ -48,13 +48,12 @@ WITHIN = {
     "FEW_TAIL": (1000, 3000),
     "FEW_SATURATE": (0.3, 0.9),
     "PUSH": (800, 3000),
-    "PACKED": (0.8, 1),
     "MEETING": (2000, 12000),
     "MHZ": (1600, 1980),
     "LAUNCH_US": (4, 5.5),
 }
 """What a constant may be; others may be anything above 0."""
-FIXED = ("STAGED_COLUMNS", "STAGED_ALONE", "WARPGROUP_ROWS", "LEAST_COLUMNS", "RING_BYTES", "GPC_SMS", "SMS_A_GPC")
+FIXED = ("STAGED_COLUMNS", "STAGED_ALONE", "WARPGROUP_ROWS", "LEAST_COLUMNS", "RING_BYTES", "SMS", "CLUSTERS")
 """Numbers of the kernels."""
 Row = dict[str, Any]
 Place = tuple[str, Any]

@@ -37,52 +37,53 @@ SHARED_BYTES = 120
 """Bytes a cycle that copies write to shared memory and products read there."""
 PAST_LINE = 2.2
 """Cycles of a row or column of a tile that lies past the end of the matrix and is fetched all the same."""
-DEVICE_BYTES = 2590
-"""Bytes a cycle from device memory, all SMs together."""
+DEVICE_BYTES = {False: 2180, True: 2620}
+"""Bytes a cycle from device memory, all SMs together, by whether weights are evicted first."""
 EPILOGUE = {False: 1320, True: 450}
 """Cycles of an epilogue that runs beside no products, by whether a wide tile is staged as a whole, beside one for every
 16 elements of the tile."""
 STAGED_COLUMNS, STAGED_ALONE = 64, 128
 """Columns of bf16 in a staging buffer, and of narrow tiles, whose other costs are as if they were not."""
-HALF_RING = 1.55
+HALF_RING = 1.68
 """How much slower copies come through the half ring of a CTA made to share its SM."""
-SOLE_START = 150
+SOLE_START = 950
 """Cycles that a CTA made to fill its SM needs more to start."""
 CUT_PART = 1.4
 """How much longer a part of a tile takes in a ring of fewer, larger slots than in one made for it."""
-OVERLAP = 0.43
+OVERLAP = 0.37
 """Share of the smaller of compute and memory time that is not hidden by the larger."""
-SWAPPED_TURN = {False: 260, True: 310}
+SWAPPED_TURN = {False: 260, True: 315}
 """Cycles of the shortest turn of a swapped tile's ring."""
-SWAPPED_RING = 3880
+SWAPPED_RING = 3890
 """Cycles in which a swapped tile's ring fills once, where it has all of an SM's shared memory."""
-SWAPPED_OVERLAP = 0.16
+SWAPPED_OVERLAP = 0.18
 """Share of the smaller of compute and memory time that is not hidden by the larger, with swapped tiles of few rows."""
 RING_BYTES = 216 * 1024
 """Of an SM's shared memory."""
 FEW_BETWEEN = 60
 """Cycles between K blocks of a CTA that has one tile."""
-FEW_TURN = {False: 210, True: 275}
+FEW_TURN = {False: 163, True: 298}
 """Cycles of the shortest turn of its ring."""
-FEW_TAIL = 2050
+FEW_TAIL = 2960
 """Cycles of its start and epilogue, beside one for every 16 elements of the tile."""
 FEW_DEVICE_BYTES = 3000
-"""Bytes a cycle from device memory where weights are evicted first."""
-FEW_SATURATE = 0.55
+"""Bytes a cycle from device memory then."""
+FEW_SATURATE = 0.3
 """Share of the SMs that must have a CTA for that; fewer get as much less."""
-FEW_OVERLAP = 0.86
+FEW_OVERLAP = 0.77
 """Share of the smaller of compute and memory time that is not hidden by the larger, with one tile."""
-PUSH = 1100
+PUSH = 660
 """Cycles until pushed sums are added up, beside one for every 4 elements of the tile."""
-MEETING = 8900
+MEETING = 7000
 """Cycles until who comes last knows it, of CTAs that share a tile."""
-MEETING_SUMS = 0.164
+MEETING_SUMS = 0.125
 """Cycles for every element of the sums of each of them."""
-PACKED = 0.95
-"""Share of the CTAs an SM could hold that are there at once in clusters of more than a pair."""
-GPC_SMS, SMS_A_GPC = 16, 15.5
-"""SMs of a GPC, in which such a cluster has to find room, so that sizes that do not divide them leave some out; and how
-many there are for each, less as some GPCs are larger: 17 clusters of 6 were there at once on an H200, 18 were not."""
+READ_AGAIN = 0.33
+"""How much of B each further row of tiles seems to read again, where tiles are shorter than a product."""
+SMS, CLUSTERS = 132, {1: 132, 2: 66, 3: 39, 4: 30, 6: 17, 8: 15}
+"""SMs of an H200, and how many clusters of so many CTAs were there at once on it, with a CTA an SM; two make twice as
+many. One cluster more took a second turn. A cluster lies in one GPC, so sizes that do not divide its SMs leave some
+out."""
 WARPGROUP_ROWS = 64
 """Rows of a product."""
 LEAST_COLUMNS = 32
@@ -116,8 +117,8 @@ def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -
     else:
         compute = in_waves(tile, units / at_once, _waves(shape, m, n, units, at_once, k_bytes, sms, promoted))
     start = {"start": SOLE_START if shape.ctas_per_sm == 1 else 0}
-    memory = ((m + n) * k_bytes + 2 * m * n) / DEVICE_BYTES
     few_rows = shape.swap and shape.m < WARPGROUP_ROWS
+    memory = ((m + _read(shape, m) * n) * k_bytes + 2 * m * n) / DEVICE_BYTES[shape.stream]
     return Cost(beside_memory({**compute, **start}, memory, SWAPPED_OVERLAP if few_rows else OVERLAP))
 
 
@@ -191,15 +192,19 @@ def _block(shape: Shape, m: int, n: int, tiles: int, sms: int, promoted: bool) -
     return name, bounds[name]
 
 
+def _read(shape: Shape, m: int) -> float:
+    """How often B seems to be read from device memory: tiles below one another read it at once."""
+    return 1 + READ_AGAIN * (-(-m // shape.m) - 1) if shape.m < WARPGROUP_ROWS else 1
+
+
 def _few_rows(shape: Shape, splits: int, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -> Cost:
     """Cycles with a CTA for every tile, or ``splits`` that share its K blocks."""
     rows, blocks = -(-m // shape.m), -(-k_bytes // 128)
     tiles = rows * -(-n // shape.n)
-    ctas = sms * shape.ctas_per_sm
-    in_gpcs = int(sms / SMS_A_GPC * (GPC_SMS * shape.ctas_per_sm // splits))
-    at_once = max(1, min(int(ctas * PACKED) // splits, in_gpcs) if splits > 2 else ctas // splits)
+    at_once = max(1, CLUSTERS[splits] * sms // SMS * shape.ctas_per_sm)
+    lines = max(shape.m, LEAST_COLUMNS if shape.swap else WARPGROUP_ROWS)
     bounds = {
-        "products": max(shape.m, 64) * shape.n / PRODUCT_ROWS[promoted] + FEW_BETWEEN,
+        "products": lines * shape.n / PRODUCT_ROWS[promoted] + FEW_BETWEEN,
         "shared memory": _shared(shape),
         "copies": _copies(shape, m, n, tiles * splits, sms),
         "ring turn": FEW_TURN[promoted],
@@ -209,7 +214,6 @@ def _few_rows(shape: Shape, splits: int, m: int, n: int, k_bytes: int, sms: int,
     tile = {name: -(-blocks // splits) * bounds[name], "epilogue": FEW_TAIL + elements / 16}
     compute = in_waves(tile, tiles / at_once, -(-tiles // at_once))
     push = {"push": PUSH + elements / 4 if splits > 1 else 0}
-    again = rows if shape.m < 64 else 1  # short tiles below one another are for no problem
     drawing = min(1.0, tiles * splits / (FEW_SATURATE * sms))
-    memory = ((m + again * n) * k_bytes + 2 * m * n) / (FEW_DEVICE_BYTES * drawing)
+    memory = ((m + _read(shape, m) * n) * k_bytes + 2 * m * n) / (FEW_DEVICE_BYTES * drawing)
     return Cost(beside_memory({**compute, **push}, memory, FEW_OVERLAP))

@@ -58,7 +58,7 @@ def fp8_gemm_nt(
         DeviceError: tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.
         CaptureError: the first call with these shapes is inside CUDA graph capture; warm it up before.
 
-    Source: 192 kernels in this package as kernels/sm100/sm100_fp8_gemm_nt_*.cu, kernels/sm120/sm120_fp8_gemm_nt_*.cu,
+    Source: 207 kernels in this package as kernels/sm100/sm100_fp8_gemm_nt_*.cu, kernels/sm120/sm120_fp8_gemm_nt_*.cu,
         kernels/sm90/sm90_fp8_gemm_nt_*.cu, each beside its spec (.json).
     """
     return ops.fp8_gemm_nt(
