@@ -39,7 +39,8 @@ WITHIN = {
     "SHARED_BYTES": (105, 140),
     "PAST_LINE": (2, 6),
     "DEVICE_BYTES": (2000, 2800),
-    "FEW_DEVICE_BYTES": (2200, 3000),
+    "FEW_DEVICE_BYTES": (2200, 3600),
+    "WRITTEN_BYTES": (20e6, 70e6),
     "EPILOGUE": (200, 1600),
     "SOLE_START": (300, 1500),
     "HALF_RING": (1, 2.2),
@@ -53,7 +54,16 @@ WITHIN = {
     "LAUNCH_US": (4, 5.5),
 }
 """What a constant may be; others may be anything above 0."""
-FIXED = ("STAGED_COLUMNS", "STAGED_ALONE", "WARPGROUP_ROWS", "LEAST_COLUMNS", "RING_BYTES", "SMS", "CLUSTERS")
+FIXED = (
+    "STAGED_COLUMNS",
+    "STAGED_ALONE",
+    "WARPGROUP_ROWS",
+    "LEAST_COLUMNS",
+    "RING_BYTES",
+    "SMS",
+    "CLUSTERS",
+    "FEW_WEIGHTS",
+)
 """Numbers of the kernels."""
 Row = dict[str, Any]
 Place = tuple[str, Any]

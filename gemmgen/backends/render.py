@@ -31,6 +31,7 @@ from gemmgen.ir import (
     RingPlan,
     UmmaPlan,
     is_counter,
+    split_axis,
 )
 
 BOX_SOURCES = {
@@ -101,6 +102,7 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
         "strips": strips,
         "strip_parts": [_lane_part(plan, strips, part) for part in strips.parts] if strips else [],
         "box_parts": boxes,
+        "hinted_parts": [box for box in boxes if box["hint"]],
         "edited_maps": groups.edited_maps(plan),
         "edited_factors": groups.edited_factors(plan),
         "added": groups.added_matrices(plan),
@@ -207,7 +209,7 @@ def _place(plan: Plan, ring: RingPlan, part: Part) -> str:
         return f"using {name} = gemmgen::Stack<{part.offset}, {part.stack}, {box}>;"
     shape = [part.offset, part.atoms, entry.box[1] * part.shared, entry.box[0], element_bytes]
     source = BOX_SOURCES[part.halves, plan.operand(part.operand).grouped]
-    source = f"gemmgen::EvictedFirst<{source}>" if part.evict_first else source
+    source = f"gemmgen::ReadOnce<{source}>" if part.evict_first else source
     further = [part.shared, source, part.atom_rows]
     usual = [1, "gemmgen::Whole", shape[2]]
     while further and further[-1] in (usual[len(further) - 1], 0):
@@ -232,7 +234,18 @@ def _box_part(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:
         "map": ", ".join((groups.loaded_map(plan, part.operand), *(f"p.{name}" for name in entry.names[1:]))),
         "parts": ", tile.parts()" if part.stack > 1 else ", parts" if entry.part_rows else "",
         "group": groups.group_coordinate(plan, part.operand),
+        "hint": f", {part.operand}_goes_first" if part.evict_first else "",
+        "bytes": _bytes_of(plan, part.operand),
     }
+
+
+def _bytes_of(plan: Plan, operand: str) -> str:
+    """All of the operand, as 64 bits."""
+    entry = plan.operand(operand)
+    extents = [
+        f"p.{axis}" if per == 1 else f"gemmgen::ceil_div(p.{axis}, {per})" for axis, per in map(split_axis, entry.box)
+    ]
+    return f"{f'{entry.dtype.bytes} * ' if entry.dtype.bytes > 1 else ''}u64({extents[0]}) * {' * '.join(extents[1:])}"
 
 
 def _lane_part(plan: Plan, ring: RingPlan, part: Part) -> dict[str, str]:

@@ -35,14 +35,14 @@ STREAMING = (
     Shape(64, 96, groups=1, ctas_per_sm=2, stream=True),
     Shape(64, 96, groups=1, stream=True),
     Shape(64, 128, groups=1, stream=True),
-    Shape(64, 160, groups=1),
+    Shape(64, 160, groups=1, stream=True),
     Shape(64, 192, groups=1, stream=True),
 )
 """For few rows too, where a CTA walks several tiles."""
 
 SWAPPED = (
-    Shape(16, 64, groups=1, ctas_per_sm=2, swap=True),
-    Shape(16, 128, ctas_per_sm=2, swap=True),
+    Shape(16, 64, groups=1, ctas_per_sm=2, stream=True, swap=True),
+    Shape(16, 128, ctas_per_sm=2, stream=True, swap=True),
     Shape(16, 128, stream=True, swap=True),
 )
 """For up to 16 rows of much weight: no tile has rows that nobody asked for, so its ring holds twice as much of B.

@@ -37,26 +37,30 @@ SHARED_BYTES = 120
 """Bytes a cycle that copies write to shared memory and products read there."""
 PAST_LINE = 2.2
 """Cycles of a row or column of a tile that lies past the end of the matrix and is fetched all the same."""
-DEVICE_BYTES = {False: 2180, True: 2620}
+DEVICE_BYTES = {False: 2560, True: 2240}
 """Bytes a cycle from device memory, all SMs together, by whether weights are evicted first."""
+WRITTEN_BYTES = 43e6
+"""Of L2 that go to memory to make room for weights that are not."""
+FEW_WEIGHTS = 240 * 2**20
+"""Bytes of weights that are evicted first, if that is asked for (``drop_first`` in gemmgen/cuda/gemmgen/in_turn.cuh)."""
 EPILOGUE = {False: 1320, True: 450}
 """Cycles of an epilogue that runs beside no products, by whether a wide tile is staged as a whole, beside one for every
 16 elements of the tile."""
 STAGED_COLUMNS, STAGED_ALONE = 64, 128
 """Columns of bf16 in a staging buffer, and of narrow tiles, whose other costs are as if they were not."""
-HALF_RING = 1.68
+HALF_RING = 1.61
 """How much slower copies come through the half ring of a CTA made to share its SM."""
-SOLE_START = 950
+SOLE_START = 920
 """Cycles that a CTA made to fill its SM needs more to start."""
 CUT_PART = 1.4
 """How much longer a part of a tile takes in a ring of fewer, larger slots than in one made for it."""
-OVERLAP = 0.37
+OVERLAP = 0.33
 """Share of the smaller of compute and memory time that is not hidden by the larger."""
-SWAPPED_TURN = {False: 260, True: 315}
+SWAPPED_TURN = {False: 185, True: 255}
 """Cycles of the shortest turn of a swapped tile's ring."""
-SWAPPED_RING = 3890
+SWAPPED_RING = 2200
 """Cycles in which a swapped tile's ring fills once, where it has all of an SM's shared memory."""
-SWAPPED_OVERLAP = 0.18
+SWAPPED_OVERLAP = 0.08
 """Share of the smaller of compute and memory time that is not hidden by the larger, with swapped tiles of few rows."""
 RING_BYTES = 216 * 1024
 """Of an SM's shared memory."""
@@ -66,19 +70,19 @@ FEW_TURN = {False: 163, True: 298}
 """Cycles of the shortest turn of its ring."""
 FEW_TAIL = 2960
 """Cycles of its start and epilogue, beside one for every 16 elements of the tile."""
-FEW_DEVICE_BYTES = 3000
-"""Bytes a cycle from device memory then."""
+FEW_DEVICE_BYTES = {False: 3450, True: 3000}
+"""Bytes a cycle from device memory of tiles that a CTA has one of."""
 FEW_SATURATE = 0.3
 """Share of the SMs that must have a CTA for that; fewer get as much less."""
-FEW_OVERLAP = 0.77
+FEW_OVERLAP = 0.83
 """Share of the smaller of compute and memory time that is not hidden by the larger, with one tile."""
-PUSH = 660
+PUSH = 620
 """Cycles until pushed sums are added up, beside one for every 4 elements of the tile."""
-MEETING = 7000
+MEETING = 2300
 """Cycles until who comes last knows it, of CTAs that share a tile."""
-MEETING_SUMS = 0.125
+MEETING_SUMS = 0.139
 """Cycles for every element of the sums of each of them."""
-READ_AGAIN = 0.33
+READ_AGAIN = 0.3
 """How much of B each further row of tiles seems to read again, where tiles are shorter than a product."""
 SMS, CLUSTERS = 132, {1: 132, 2: 66, 3: 39, 4: 30, 6: 17, 8: 15}
 """SMs of an H200, and how many clusters of so many CTAs were there at once on it, with a CTA an SM; two make twice as
@@ -118,7 +122,7 @@ def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -
         compute = in_waves(tile, units / at_once, _waves(shape, m, n, units, at_once, k_bytes, sms, promoted))
     start = {"start": SOLE_START if shape.ctas_per_sm == 1 else 0}
     few_rows = shape.swap and shape.m < WARPGROUP_ROWS
-    memory = ((m + _read(shape, m) * n) * k_bytes + 2 * m * n) / DEVICE_BYTES[shape.stream]
+    memory = _moved(shape, m, n, k_bytes) / DEVICE_BYTES[_goes_first(shape, n, k_bytes)]
     return Cost(beside_memory({**compute, **start}, memory, SWAPPED_OVERLAP if few_rows else OVERLAP))
 
 
@@ -192,9 +196,16 @@ def _block(shape: Shape, m: int, n: int, tiles: int, sms: int, promoted: bool) -
     return name, bounds[name]
 
 
-def _read(shape: Shape, m: int) -> float:
-    """How often B seems to be read from device memory: tiles below one another read it at once."""
-    return 1 + READ_AGAIN * (-(-m // shape.m) - 1) if shape.m < WARPGROUP_ROWS else 1
+def _goes_first(shape: Shape, n: int, k_bytes: int) -> bool:
+    """Whether L2 evicts B first."""
+    return (shape.stream or shape.splits is not None) and n * k_bytes <= FEW_WEIGHTS
+
+
+def _moved(shape: Shape, m: int, n: int, k_bytes: int) -> float:
+    """Bytes from and to device memory: tiles below one another read B at once, not always the same time."""
+    again = READ_AGAIN * (-(-m // shape.m) - 1) if shape.m < WARPGROUP_ROWS else 0
+    written = 0 if _goes_first(shape, n, k_bytes) else min(n * k_bytes, WRITTEN_BYTES)
+    return (m + (1 + again) * n) * k_bytes + 2 * m * n + written
 
 
 def _few_rows(shape: Shape, splits: int, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -> Cost:
@@ -215,5 +226,5 @@ def _few_rows(shape: Shape, splits: int, m: int, n: int, k_bytes: int, sms: int,
     compute = in_waves(tile, tiles / at_once, -(-tiles // at_once))
     push = {"push": PUSH + elements / 4 if splits > 1 else 0}
     drawing = min(1.0, tiles * splits / (FEW_SATURATE * sms))
-    memory = ((m + _read(shape, m) * n) * k_bytes + 2 * m * n) / (FEW_DEVICE_BYTES * drawing)
+    memory = _moved(shape, m, n, k_bytes) / (FEW_DEVICE_BYTES[_goes_first(shape, n, k_bytes)] * drawing)
     return Cost(beside_memory({**compute, **push}, memory, FEW_OVERLAP))

@@ -51,7 +51,9 @@ def test_stores_never_stage_wider_rows_than_the_tile() -> None:
     for operator, n, d in itertools.product(SM90_OPERATORS, (8, 16, 24, 40, 576, 2112), catalog.OUTPUTS):
         for spec in chosen(operator, n, 7168, d=d):
             plan = lower(spec)
-            assert plan.store.through is not None
+            if plan.store.through is None:
+                assert spec.math.body.swap_ab
+                continue
             assert 16 <= plan.store.row_bytes <= plan.mma.width * d.bytes
             assert plan.mma.width * d.bytes % plan.store.row_bytes == 0
 

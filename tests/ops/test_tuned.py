@@ -93,8 +93,8 @@ def test_m_may_be_another_of_the_same_multiple_of_64(tmp_path: Path, m: int, exp
     )
 
 
-def test_few_rows_are_told_apart_by_16() -> None:
-    assert [tuned.bucket(m) for m in (1, 16, 17, 48, 64, 65, 128, 129)] == [16, 16, 32, 48, 64, 128, 128, 192]
+def test_few_rows_are_told_apart_by_8() -> None:
+    assert [tuned.bucket(m) for m in (1, 8, 9, 17, 48, 64, 65, 128, 129)] == [8, 8, 16, 24, 48, 64, 128, 128, 192]
 
 
 def test_an_entry_serves_the_same_tile_with_another_epilogue_and_no_other_form(tmp_path: Path) -> None:

@@ -95,13 +95,20 @@ struct WordsInTurnOfGroup {
   }
 };
 
-// Of either kind, and L2 may drop it before anything else.
+// Of either kind, read once in a launch. With `first`, L2 drops it before other lines.
 template <class From>
-struct EvictedFirst : From {
+struct ReadOnce : From {
   template <class... Group>
-  DEVICE static void load(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, Group... group) {
-    From::load(to, map, inner, outer, full, group..., ptx::evict_first());
+  DEVICE static void load(u32 to, const ptx::TensorMap& map, u32 inner, u32 outer, u32 full, bool first, Group... group) {
+    if (first)
+      From::load(to, map, inner, outer, full, group..., ptx::evict_first());
+    else
+      From::load(to, map, inner, outer, full, group...);
   }
 };
+
+// Whether L2 is to drop so many bytes first: that saves other lines, perhaps written ones, which would have to go to memory.
+// But any policy makes copies 4 to 12 % slower, also that of others, and beyond four times the L2 of an H200 that costs more.
+DEVICE bool drop_first(u64 bytes) { return bytes <= u64(240) << 20; }
 
 }  // namespace gemmgen

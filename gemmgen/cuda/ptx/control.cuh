@@ -16,10 +16,10 @@ DEVICE void registers_grow() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
 
-// bar.sync 0
+// bar.sync 0, where all threads of the CTA are in the same place
 DEVICE void sync_cta() { __syncthreads(); }
 
-// bar.sync, PTX 2.0: at one of 15 other barriers of the CTA, until so many threads have come; whole warps.
+// bar.sync, PTX 2.0: at one of 15 other barriers of the CTA, until so many threads have come, from anywhere; whole warps.
 DEVICE void sync_threads(u32 barrier, u32 threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }

@@ -20,8 +20,8 @@ VARIABLE = "GEMMGEN_TUNED"
 """Names tuned files, separated as in PATH."""
 SHIPPED = {"NVIDIA H100 80GB HBM3": "h100.json", "NVIDIA H200": "h200.json"}
 """The file of this package for a card."""
-FEW_ROWS, GRAIN_OF_FEW, GRAIN = 64, 16, 64
-"""Up to FEW_ROWS rows tiles are told apart by 16 rows, beyond by 64."""
+FEW_ROWS, GRAIN_OF_FEW, GRAIN = 64, 8, 64
+"""Up to FEW_ROWS rows tiles are told apart by 8 rows, beyond by 64."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def measured(card: Card, operators: Sequence[str], m: int, n: int, k: int) -> li
     """Entries for a problem, the ones to prefer first; mostly none.
 
     n and k must be an entry's own, and so must m, or else the entry of the nearest m decides, among those whose m is
-    the same multiple of 64 when rounded up (of 16, where m is at most 64): then every tile covers m as often.
+    the same multiple of 64 when rounded up (of 8, where m is at most 64): then tiles cover m as often, but for a few of those whose rows do not divide 64.
     """
     found: list[Measured] = []
     for file, any_name in _files(card):

@@ -18,7 +18,7 @@ constexpr u32 CLUSTER_N = 1;
 namespace ab {
 constexpr u32 SLOTS = 8;
 using A = gemmgen::Boxes<16384, 1, 64, 64, 2>;
-using B = gemmgen::Boxes<81920, 1, 128, 64, 2, 1, gemmgen::EvictedFirst<gemmgen::Whole>>;
+using B = gemmgen::Boxes<81920, 1, 128, 64, 2, 1, gemmgen::ReadOnce<gemmgen::Whole>>;
 constexpr u32 TX_BYTES = 24576;
 constexpr u32 FULL = 212992;
 constexpr u32 EMPTY = 213056;
@@ -47,6 +47,7 @@ using Schedule = gemmgen::Persistent<TILE_M, TILE_N, 8, CLUSTER_M, CLUSTER_N>;
 // spec: roles.load: tma_load fills ring ab; one thread copies boxes
 DEVICE void load_boxes(const Params& p) {
   const u32 k_blocks = gemmgen::ceil_div(p.k, TILE_K);
+  const bool b_goes_first = gemmgen::drop_first(2 * u64(p.n) * p.k);
   gemmgen::Cursor<ab::SLOTS> at;
   for (Schedule tile(p.m, p.n); tile.valid(); tile.advance()) {
     const u32 parts = ab::A::parts_of<32>(p.m - tile.m());
@@ -55,7 +56,7 @@ DEVICE void load_boxes(const Params& p) {
       const u32 full = gemmgen::bar(ab::FULL, at.slot);
       ptx::mbarrier_arrive_expect_tx(full, ab::TX_BYTES - ab::A::bytes_without<32>(parts));
       ab::A::load_parts<32>(at.slot, p.a, p.a_part, kb * TILE_K, tile.m(), full, parts);
-      ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), full);
+      ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), full, b_goes_first);
     }
   }
 }

@@ -20,7 +20,7 @@ constexpr u32 CLUSTER_N = 1;
 namespace ab {
 constexpr u32 SLOTS = 6;
 using A = gemmgen::Boxes<0, 2, 8, 64, 2>;
-using B = gemmgen::Boxes<12288, 2, 128, 64, 2, 1, gemmgen::EvictedFirst<gemmgen::Whole>>;
+using B = gemmgen::Boxes<12288, 2, 128, 64, 2, 1, gemmgen::ReadOnce<gemmgen::Whole>>;
 constexpr u32 TX_BYTES = 34816;
 constexpr u32 FULL = 208896;
 constexpr u32 EMPTY = 208944;
@@ -41,10 +41,11 @@ using Schedule = gemmgen::ClusterSplitK<TILE_M, TILE_N, 4>;
 // spec: schedule: where slices of sums of the cluster's CTAs meet
 using Push = gemmgen::Push<208992, 213088, 4, 8, TILE_M, 8>;
 
-// Barriers are known to every warp of the CTA, and soon to those of the cluster.
+// Barriers are known to every warp of the CTA, and soon to those of the cluster. Threads are counted, as roles meet in code
+// of their own, where __syncthreads must not stand.
 DEVICE void begin() {
   ptx::cluster_arrive();
-  ptx::sync_cta();
+  ptx::sync_threads(15, 288);
 }
 
 // spec: roles.load: tma_load fills ring ab; one thread copies boxes, the first turn of the ring before anybody waits
@@ -52,6 +53,7 @@ DEVICE void load(const Params& p) {
   const Schedule tile(p.m, p.n);
   const u32 k_blocks = gemmgen::ceil_div(p.k, TILE_K), first = tile.first(k_blocks), last = tile.last(k_blocks);
   const u32 turn = first + ab::SLOTS < last ? first + ab::SLOTS : last;
+  const bool b_goes_first = gemmgen::drop_first(2 * u64(p.n) * p.k);
   gemmgen::Cursor<ab::SLOTS> at;
   const bool leader = ptx::elect_one();
   if (leader) {
@@ -68,7 +70,7 @@ DEVICE void load(const Params& p) {
     for (u32 kb = first; kb < turn; ++kb, at.advance()) {
       ptx::mbarrier_arrive_expect_tx(gemmgen::bar(ab::FULL, at.slot), ab::TX_BYTES);
       ab::A::load(at.slot, p.a, kb * TILE_K, tile.m(), gemmgen::bar(ab::FULL, at.slot));
-      ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), gemmgen::bar(ab::FULL, at.slot));
+      ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), gemmgen::bar(ab::FULL, at.slot), b_goes_first);
     }
   }
   ptx::sync_warp();
@@ -78,7 +80,7 @@ DEVICE void load(const Params& p) {
       ptx::mbarrier_wait(gemmgen::bar(ab::EMPTY, at.slot), at.phase ^ 1);
       ptx::mbarrier_arrive_expect_tx(gemmgen::bar(ab::FULL, at.slot), ab::TX_BYTES);
       ab::A::load(at.slot, p.a, kb * TILE_K, tile.m(), gemmgen::bar(ab::FULL, at.slot));
-      ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), gemmgen::bar(ab::FULL, at.slot));
+      ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), gemmgen::bar(ab::FULL, at.slot), b_goes_first);
     }
   }
   ptx::sync_warp();

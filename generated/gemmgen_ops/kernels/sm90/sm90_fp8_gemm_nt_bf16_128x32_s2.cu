@@ -20,7 +20,7 @@ constexpr u32 CLUSTER_N = 1;
 namespace ab {
 constexpr u32 SLOTS = 9;
 using A = gemmgen::Boxes<8192, 1, 128, 128, 1>;
-using B = gemmgen::Boxes<155648, 1, 32, 128, 1, 1, gemmgen::EvictedFirst<gemmgen::Whole>>;
+using B = gemmgen::Boxes<155648, 1, 32, 128, 1, 1, gemmgen::ReadOnce<gemmgen::Whole>>;
 using SFA = gemmgen::Boxes<192512, 1, 1, 128, 4>;
 constexpr u32 TX_BYTES = 20992;
 constexpr u32 FULL = 197120;
@@ -51,10 +51,11 @@ using Schedule = gemmgen::ClusterSplitK<TILE_M, TILE_N, 2>;
 // spec: schedule: where slices of sums of the cluster's CTAs meet
 using Push = gemmgen::Push<197264, 213648, 2, 8, TILE_N, 16>;
 
-// Barriers are known to every warp of the CTA, and soon to those of the cluster.
+// Barriers are known to every warp of the CTA, and soon to those of the cluster. Threads are counted, as roles meet in code
+// of their own, where __syncthreads must not stand.
 DEVICE void begin() {
   ptx::cluster_arrive();
-  ptx::sync_cta();
+  ptx::sync_threads(15, 288);
 }
 
 // spec: roles.load: tma_load fills ring ab; one thread copies boxes, the first turn of the ring before anybody waits
@@ -63,6 +64,7 @@ DEVICE void load(const Params& p) {
   const u32 k_blocks = gemmgen::ceil_div(p.k, TILE_K), first = tile.first(k_blocks), last = tile.last(k_blocks);
   const u32 turn = first + ab::SLOTS < last ? first + ab::SLOTS : last;
   const u32 parts = ab::A::parts_of<32>(p.m - tile.m());
+  const bool b_goes_first = gemmgen::drop_first(u64(p.n) * p.k);
   gemmgen::Cursor<ab::SLOTS> at;
   const bool leader = ptx::elect_one();
   if (leader) {
@@ -81,7 +83,7 @@ DEVICE void load(const Params& p) {
     for (u32 kb = first; kb < turn; ++kb, at.advance()) {
       ptx::mbarrier_arrive_expect_tx(gemmgen::bar(ab::FULL, at.slot), ab::TX_BYTES - ab::A::bytes_without<32>(parts));
       ab::A::load_parts<32>(at.slot, p.a, p.a_part, kb * TILE_K, tile.m(), gemmgen::bar(ab::FULL, at.slot), parts);
-      ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), gemmgen::bar(ab::FULL, at.slot));
+      ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), gemmgen::bar(ab::FULL, at.slot), b_goes_first);
       ab::SFA::load(at.slot, p.sfa, tile.m(), kb, gemmgen::bar(ab::FULL, at.slot));
     }
   }
@@ -92,7 +94,7 @@ DEVICE void load(const Params& p) {
       ptx::mbarrier_wait(gemmgen::bar(ab::EMPTY, at.slot), at.phase ^ 1);
       ptx::mbarrier_arrive_expect_tx(gemmgen::bar(ab::FULL, at.slot), ab::TX_BYTES - ab::A::bytes_without<32>(parts));
       ab::A::load_parts<32>(at.slot, p.a, p.a_part, kb * TILE_K, tile.m(), gemmgen::bar(ab::FULL, at.slot), parts);
-      ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), gemmgen::bar(ab::FULL, at.slot));
+      ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), gemmgen::bar(ab::FULL, at.slot), b_goes_first);
       ab::SFA::load(at.slot, p.sfa, tile.m(), kb, gemmgen::bar(ab::FULL, at.slot));
     }
   }

@@ -20,7 +20,7 @@ constexpr u32 CLUSTER_N = 1;
 namespace ab {
 constexpr u32 SLOTS = 8;
 using A = gemmgen::Boxes<8192, 1, 64, 128, 1>;
-using B = gemmgen::Boxes<73728, 1, 32, 128, 1, 1, gemmgen::EvictedFirst<gemmgen::Whole>>;
+using B = gemmgen::Boxes<73728, 1, 32, 128, 1, 1, gemmgen::ReadOnce<gemmgen::Whole>>;
 using SFA = gemmgen::Boxes<106496, 1, 1, 64, 4>;
 constexpr u32 TX_BYTES = 12544;
 constexpr u32 FULL = 108544;
@@ -48,9 +48,10 @@ struct Params {
 // spec: schedule: cluster_split_k
 using Schedule = gemmgen::ClusterSplitK<TILE_M, TILE_N, 1>;
 
-// Barriers are known to every warp of the CTA, and soon to those of the cluster.
+// Barriers are known to every warp of the CTA, and soon to those of the cluster. Threads are counted, as roles meet in code
+// of their own, where __syncthreads must not stand.
 DEVICE void begin() {
-  ptx::sync_cta();
+  ptx::sync_threads(15, 160);
 }
 
 // spec: roles.load: tma_load fills ring ab; one thread copies boxes, the first turn of the ring before anybody waits
@@ -58,6 +59,7 @@ DEVICE void load(const Params& p) {
   const Schedule tile(p.m, p.n);
   const u32 k_blocks = gemmgen::ceil_div(p.k, TILE_K), first = tile.first(k_blocks), last = tile.last(k_blocks);
   const u32 turn = first + ab::SLOTS < last ? first + ab::SLOTS : last;
+  const bool b_goes_first = gemmgen::drop_first(u64(p.n) * p.k);
   gemmgen::Cursor<ab::SLOTS> at;
   const bool leader = ptx::elect_one();
   if (leader) {
@@ -74,7 +76,7 @@ DEVICE void load(const Params& p) {
     for (u32 kb = first; kb < turn; ++kb, at.advance()) {
       ptx::mbarrier_arrive_expect_tx(gemmgen::bar(ab::FULL, at.slot), ab::TX_BYTES);
       ab::A::load(at.slot, p.a, kb * TILE_K, tile.m(), gemmgen::bar(ab::FULL, at.slot));
-      ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), gemmgen::bar(ab::FULL, at.slot));
+      ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), gemmgen::bar(ab::FULL, at.slot), b_goes_first);
       ab::SFA::load(at.slot, p.sfa, tile.m(), kb, gemmgen::bar(ab::FULL, at.slot));
     }
   }
@@ -85,7 +87,7 @@ DEVICE void load(const Params& p) {
       ptx::mbarrier_wait(gemmgen::bar(ab::EMPTY, at.slot), at.phase ^ 1);
       ptx::mbarrier_arrive_expect_tx(gemmgen::bar(ab::FULL, at.slot), ab::TX_BYTES);
       ab::A::load(at.slot, p.a, kb * TILE_K, tile.m(), gemmgen::bar(ab::FULL, at.slot));
-      ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), gemmgen::bar(ab::FULL, at.slot));
+      ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), gemmgen::bar(ab::FULL, at.slot), b_goes_first);
       ab::SFA::load(at.slot, p.sfa, tile.m(), kb, gemmgen::bar(ab::FULL, at.slot));
     }
   }

@@ -20,7 +20,7 @@ constexpr u32 CLUSTER_N = 1;
 namespace ab {
 constexpr u32 SLOTS = 12;
 using A = gemmgen::Boxes<0, 1, 16, 64, 2>;
-using B = gemmgen::Boxes<24576, 1, 128, 64, 2, 1, gemmgen::EvictedFirst<gemmgen::OfGroup>>;
+using B = gemmgen::Boxes<24576, 1, 128, 64, 2, 1, gemmgen::ReadOnce<gemmgen::OfGroup>>;
 constexpr u32 TX_BYTES = 18432;
 constexpr u32 FULL = 221184;
 constexpr u32 EMPTY = 221280;
@@ -44,6 +44,7 @@ using Schedule = gemmgen::RowGroups<gemmgen::GroupEnds<1>, gemmgen::Raster<TILE_
 // spec: roles.load: tma_load fills ring ab; one thread copies boxes
 DEVICE void load_boxes(const Params& p) {
   const u32 k_blocks = gemmgen::ceil_div(p.k, TILE_K);
+  const bool b_goes_first = gemmgen::drop_first(2 * u64(p.g) * p.n * p.k);
   gemmgen::Cursor<ab::SLOTS> at;
   for (Schedule tile(p.m, p.n, p.g, p.layout); tile.valid(); tile.advance()) {
     for (u32 kb = 0; kb < k_blocks; ++kb, at.advance()) {
@@ -51,7 +52,7 @@ DEVICE void load_boxes(const Params& p) {
       const u32 full = gemmgen::bar(ab::FULL, at.slot);
       ptx::mbarrier_arrive_expect_tx(full, ab::TX_BYTES);
       ab::A::load(at.slot, p.a, kb * TILE_K, tile.m(), full);
-      ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), full, tile.group());
+      ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), full, b_goes_first, tile.group());
     }
   }
 }

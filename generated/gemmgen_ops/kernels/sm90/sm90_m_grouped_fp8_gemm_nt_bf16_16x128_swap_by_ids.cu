@@ -21,7 +21,7 @@ constexpr u32 CLUSTER_N = 1;
 namespace ab {
 constexpr u32 SLOTS = 12;
 using A = gemmgen::Boxes<0, 1, 16, 128, 1>;
-using B = gemmgen::Boxes<24576, 1, 128, 128, 1, 1, gemmgen::EvictedFirst<gemmgen::OfGroup>>;
+using B = gemmgen::Boxes<24576, 1, 128, 128, 1, 1, gemmgen::ReadOnce<gemmgen::OfGroup>>;
 using SFA = gemmgen::Boxes<221184, 1, 1, 16, 4>;
 using SFB = gemmgen::Gather<222720, 1, 128, 128>;
 constexpr u32 TX_BYTES = 18496;
@@ -51,6 +51,7 @@ using Schedule = gemmgen::RowIds<gemmgen::Raster<TILE_M, TILE_N, 8, CLUSTER_M, C
 // spec: roles.load: tma_load fills ring ab; one thread copies boxes
 DEVICE void load_boxes(const Params& p) {
   const u32 k_blocks = gemmgen::ceil_div(p.k, TILE_K);
+  const bool b_goes_first = gemmgen::drop_first(u64(p.g) * p.n * p.k);
   gemmgen::Cursor<ab::SLOTS> at;
   for (Schedule tile(p.m, p.n, p.g, p.layout); tile.valid(); tile.advance()) {
     for (u32 kb = 0; kb < k_blocks; ++kb, at.advance()) {
@@ -58,7 +59,7 @@ DEVICE void load_boxes(const Params& p) {
       const u32 full = gemmgen::bar(ab::FULL, at.slot);
       ptx::mbarrier_arrive_expect_tx(full, ab::TX_BYTES);
       ab::A::load(at.slot, p.a, kb * TILE_K, tile.m(), full);
-      ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), full, tile.group());
+      ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), full, b_goes_first, tile.group());
       ab::SFA::load(at.slot, p.sfa, tile.m(), kb, full);
     }
   }
