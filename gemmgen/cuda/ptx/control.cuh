@@ -19,9 +19,14 @@ DEVICE void registers_grow() {
 // bar.sync 0, where all threads of the CTA are in the same place
 DEVICE void sync_cta() { __syncthreads(); }
 
-// bar.sync, PTX 2.0: at one of 15 other barriers of the CTA, until so many threads have come, from anywhere; whole warps.
+// bar.sync, PTX 2.0: at one of 15 other barriers of the CTA, until so many threads have come; whole warps.
 DEVICE void sync_threads(u32 barrier, u32 threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+// bar.arrive, PTX 2.0: comes there and goes on; what was written before, those that wait see.
+DEVICE void arrive_threads(u32 barrier, u32 threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 // bar.warp.sync

@@ -41,11 +41,14 @@ using Schedule = gemmgen::ClusterSplitK<TILE_M, TILE_N, 8>;
 // spec: schedule: where slices of sums of the cluster's CTAs meet
 using Push = gemmgen::Push<221280, 229472, 8, 8, TILE_M, 8>;
 
-// Barriers are known to every warp of the CTA, and soon to those of the cluster. Threads are counted, as roles meet in code
-// of their own, where __syncthreads must not stand.
-DEVICE void begin() {
+// Barriers have been made, for the warps that multiply and soon for those of the cluster. Who made them waits for nobody.
+DEVICE void barriers_made() {
   ptx::cluster_arrive();
-  ptx::sync_threads(15, 288);
+  ptx::arrive_threads(1, 288);
+}
+DEVICE void wait_for_barriers() {
+  ptx::cluster_arrive();
+  ptx::sync_threads(1, 288);
 }
 
 // spec: roles.load: tma_load fills ring ab; one thread copies boxes, the first turn of the ring before anybody waits
@@ -74,7 +77,7 @@ DEVICE void load(const Params& p) {
     }
   }
   ptx::sync_warp();
-  begin();
+  barriers_made();
   if (leader) {
     for (u32 kb = turn; kb < last; ++kb, at.advance()) {
       ptx::mbarrier_wait(gemmgen::bar(ab::EMPTY, at.slot), at.phase ^ 1);
@@ -106,7 +109,7 @@ DEVICE void math(const Params& p) {
   const u32 first_row = ptx::warp_index() / 4 * 64;  // this warpgroup's columns of the tile, the product's rows
   const Schedule tile(p.m, p.n);
   const u32 k_blocks = gemmgen::ceil_div(p.k, TILE_K);
-  begin();
+  wait_for_barriers();
   const Epilogue epilogue{p};
   gemmgen::SwappedStore<bf16, gemmgen::SideBySide, gemmgen::PairStore<bf16>> store(p.d, p.d_stride);
 

@@ -45,11 +45,14 @@ using Schedule = gemmgen::ClusterSplitK<TILE_M, TILE_N, 2>;
 // spec: schedule: where slices of sums of the cluster's CTAs meet
 using Push = gemmgen::Push<102528, 104576, 2, 1, TILE_N, 16>;
 
-// Barriers are known to every warp of the CTA, and soon to those of the cluster. Threads are counted, as roles meet in code
-// of their own, where __syncthreads must not stand.
-DEVICE void begin() {
+// Barriers have been made, for the warps that multiply and soon for those of the cluster. Who made them waits for nobody.
+DEVICE void barriers_made() {
   ptx::cluster_arrive();
-  ptx::sync_threads(15, 160);
+  ptx::arrive_threads(1, 160);
+}
+DEVICE void wait_for_barriers() {
+  ptx::cluster_arrive();
+  ptx::sync_threads(1, 160);
 }
 
 // spec: roles.load: tma_load fills ring ab; one thread copies boxes, the first turn of the ring before anybody waits
@@ -79,7 +82,7 @@ DEVICE void load(const Params& p) {
     }
   }
   ptx::sync_warp();
-  begin();
+  barriers_made();
   if (leader) {
     for (u32 kb = turn; kb < last; ++kb, at.advance()) {
       ptx::mbarrier_wait(gemmgen::bar(ab::EMPTY, at.slot), at.phase ^ 1);
@@ -111,7 +114,7 @@ DEVICE void math(const Params& p) {
   const u32 first_row = ptx::warp_index() / 4 * 64;  // this warpgroup's rows of the tile
   const Schedule tile(p.m, p.n);
   const u32 k_blocks = gemmgen::ceil_div(p.k, TILE_K);
-  begin();
+  wait_for_barriers();
   const Epilogue epilogue{p};
   gemmgen::StagedStore<bf16, 32, cd::SLOTS> store(p.d, cd::D, ptx::warp_index() - 0);
 

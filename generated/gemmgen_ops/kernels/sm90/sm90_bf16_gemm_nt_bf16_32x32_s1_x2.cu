@@ -43,10 +43,12 @@ struct Params {
 // spec: schedule: cluster_split_k
 using Schedule = gemmgen::ClusterSplitK<TILE_M, TILE_N, 1>;
 
-// Barriers are known to every warp of the CTA, and soon to those of the cluster. Threads are counted, as roles meet in code
-// of their own, where __syncthreads must not stand.
-DEVICE void begin() {
-  ptx::sync_threads(15, 160);
+// Barriers have been made, for the warps that multiply and soon for those of the cluster. Who made them waits for nobody.
+DEVICE void barriers_made() {
+  ptx::arrive_threads(1, 160);
+}
+DEVICE void wait_for_barriers() {
+  ptx::sync_threads(1, 160);
 }
 
 // spec: roles.load: tma_load fills ring ab; one thread copies boxes, the first turn of the ring before anybody waits
@@ -74,7 +76,7 @@ DEVICE void load(const Params& p) {
     }
   }
   ptx::sync_warp();
-  begin();
+  barriers_made();
   if (leader) {
     for (u32 kb = turn; kb < last; ++kb, at.advance()) {
       ptx::mbarrier_wait(gemmgen::bar(ab::EMPTY, at.slot), at.phase ^ 1);
@@ -104,7 +106,7 @@ DEVICE void math(const Params& p) {
   const u32 first_row = ptx::warp_index() / 4 * 64;  // this warpgroup's rows of the tile
   const Schedule tile(p.m, p.n);
   const u32 k_blocks = gemmgen::ceil_div(p.k, TILE_K);
-  begin();
+  wait_for_barriers();
   const Epilogue epilogue{p};
   gemmgen::StagedStore<bf16, 64, cd::SLOTS> store(p.d, cd::D, ptx::warp_index() - 0);
 
