@@ -51,16 +51,24 @@ def test_an_entry_decides_on_its_card_alone(tmp_path: Path) -> None:
     assert tile(64, sms=114) == tile(64, card=None, sms=114)
 
 
-@pytest.mark.parametrize(("rule_us", "taken"), [(10.0, "64x64_s4_x2"), (10.2, "64x64")])
-def test_of_two_that_were_measured_the_one_that_reads_ahead_is_launched_early(
-    tmp_path: Path, rule_us: float, taken: str
+@pytest.mark.parametrize(
+    ("kernel", "ahead", "taken"),
+    [("64x64", "64x64_s4_x2", "64x64_s4_x2"), ("64x64", None, "64x64"), ("64x64_s4_x2", None, "64x64_s4_x2")],
+)
+def test_what_was_as_fast_and_reads_ahead_is_launched_early(
+    tmp_path: Path, kernel: str, ahead: str | None, taken: str
 ) -> None:
-    """Where it takes at most 1.06 times as long by itself, that is for 10.0 beside 9.5, but not for 10.2."""
-    two = entry(64, "64x64").model_copy(update={"rule": f"{RULE}64x64_s4_x2", "rule_us": rule_us})
-    gemmgen.use_tuned(write(tmp_path / "t.json", two), shipped=False)
+    found = entry(64, kernel).model_copy(update={"ahead": ahead and f"{RULE}{ahead}"})
+    gemmgen.use_tuned(write(tmp_path / "t.json", found), shipped=False)
     early = ops.spec_for(OP, 64, 2112, 7168, 132, card=CARD, programmatic_launch=True)
-    assert tile(64) == "64x64" and early.name == f"{RULE}{taken}_pdl"
+    assert tile(64) == kernel and early.name == f"{RULE}{taken}_pdl"
     assert early.ahead == (("b", "sfb") if "_s4" in taken else ())
+
+
+def test_three_ctas_an_sm_leave_an_early_launch_no_room(tmp_path: Path) -> None:
+    gemmgen.use_tuned(write(tmp_path / "t.json", entry(64, "64x96_s1_x3")), shipped=False)
+    early = ops.spec_for(OP, 64, 2112, 7168, 132, card=CARD, programmatic_launch=True)
+    assert tile(64) == "64x96_s1_x3" and early.ctas_per_sm <= 2
 
 
 def test_a_card_without_a_name_takes_what_a_named_file_says_of_its_size(tmp_path: Path) -> None:

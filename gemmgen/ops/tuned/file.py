@@ -13,7 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 
 class Entry(BaseModel):
-    """The fastest right kernel for a problem: microseconds of it and of the one that the rule would take."""
+    """The fastest right kernel for a problem: microseconds of it and of the one that the rule would take.
+
+    ``ahead`` is the fastest one that reads weights ahead of an early launch, where that is another one and as good as
+    that alone.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -25,6 +29,7 @@ class Entry(BaseModel):
     us: float = Field(gt=0)
     rule: str
     rule_us: float = Field(gt=0)
+    ahead: str | None = None
 
     @property
     def problem(self) -> tuple[str, int, int, int]:
@@ -72,7 +77,7 @@ class TunedFile(BaseModel):
 
 def _card_text(card: CardEntries) -> str:
     head = json.dumps(card.model_dump(exclude={"entries"}))
-    lines = ",\n".join(f"  {json.dumps(each.model_dump())}" for each in card.entries)
+    lines = ",\n".join(f"  {json.dumps(each.model_dump(exclude_none=True))}" for each in card.entries)
     return f'{head[:-1]}, "entries": [\n{lines}\n]}}'
 
 
