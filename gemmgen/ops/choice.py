@@ -42,7 +42,8 @@ DEVICE_BYTES = {False: 2560, True: 2240}
 WRITTEN_BYTES = 43e6
 """Of L2 that go to memory to make room for weights that are not."""
 FEW_WEIGHTS = 240 * 2**20
-"""Bytes of weights that are evicted first, if that is asked for (``drop_first`` in gemmgen/cuda/gemmgen/in_turn.cuh)."""
+"""Bytes of weights that are evicted first where a tile asks for it (``drop_first`` in
+gemmgen/cuda/gemmgen/in_turn.cuh)."""
 EPILOGUE = {False: 1320, True: 450}
 """Cycles of an epilogue that runs beside no products, by whether a wide tile is staged as a whole, beside one for every
 16 elements of the tile."""

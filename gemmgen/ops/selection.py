@@ -103,7 +103,7 @@ def _reading_ahead(selection: Selection) -> KernelSpec:
 
 
 def reads_ahead(spec: KernelSpec) -> bool:
-    """Whether an early launch gains what it can: a tile a CTA, so that its ring may be filled ahead, and room for it."""
+    """Whether an early launch gains what it can: a CTA has one tile, may fill its ring ahead, and finds room."""
     return isinstance(spec.schedule, ClusterSplitK) and spec.ctas_per_sm <= MOST_BESIDE
 
 
