@@ -33,7 +33,7 @@ ALIKE = 0.02
 WEIGHT, WORST = 0.1, 0.3
 """Of how far times are off, and of the worst picks, against the mean of time that picks lose."""
 WITHIN = {
-    "PRODUCT_ROWS": (29, 34),
+    "PRODUCT_ROWS": (27, 32),
     "L2_BYTES": (60, 110),
     "L2_ALL": (4500, 6800),
     "SHARED_BYTES": (105, 140),
@@ -47,8 +47,8 @@ WITHIN = {
     "CUT_PART": (1.1, 1.6),
     "BETWEEN_ROUNDS": (30, 200),
     "FEW_TAIL": (1000, 3000),
-    "FEW_SATURATE": (0.3, 0.9),
-    "PUSH": (800, 3000),
+    "FEW_SATURATE": (0.1, 0.9),
+    "PUSH": (300, 3000),
     "MEETING": (2000, 12000),
     "MHZ": (1600, 1980),
     "LAUNCH_US": (4, 5.5),

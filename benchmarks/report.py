@@ -271,7 +271,9 @@ CHAINS = {
     "h100": "DeepGEMM's chains were measured earlier on the same kind of card, without.\n"
     "These are kernels of that time: since then every early launch has the op's own kernel, and one with many tiles a\n"
     "CTA lets the next start when it has fetched its last. BF16 at m = 128 is shown where the kernel was the same.",
-    "h200": "DeepGEMM's chains are in the same run, without.",
+    "h200": "DeepGEMM's chains are in the same run, without. In FP8, 64x96_s1_x3 and 64x96 at m = 64, and 64x128 at\n"
+    "k = 16384, were launched early here; the tuned file has since come to name kernels that read ahead and leave\n"
+    "room instead. Tiles that walk (no `_s` in their names) read nothing ahead; some are slower for an early launch.",
 }
 
 

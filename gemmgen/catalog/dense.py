@@ -32,14 +32,14 @@ class Shape:
     """How a CTA works on its tile: extents, warpgroups, instruction width, unrolling, staging, cluster.
 
     With ``splits`` a CTA has one tile, or as many CTAs share the K blocks of one, which may have fewer rows than a
-    product. Weights of such tiles, and of others that ``stream`` them, are read once: L2 drops them first. With ``cut``
-    tiles that fill no wave are cut in as many parts; with ``overlap`` epilogues run beside the first products of the
-    next tile. ``swap`` puts n on the product's rows, for few rows, or as many as fill other tiles badly; ``width`` is
-    then of the tile's m. With ``share`` CTAs share the K blocks of tiles that fill no wave. With ``lanes`` warps that
-    multiply read a scale of B for 128 columns from memory, where a ring holds it otherwise, that of the factors or,
-    with ``strips``, one whose slots serve as many K blocks. With ``rounds`` the K loop is copied out for every slot.
-    Swapped tiles are staged by ``staged_rows``. ``raster`` rows of tiles are walked together. The last tiles of A come
-    in boxes of ``part_rows``.
+    product. Weights of such tiles, and of others that ``stream`` them, are read once: L2 drops them first, if they are
+    few. With ``cut`` tiles that fill no wave are cut in as many parts; with ``overlap`` epilogues run beside the first
+    products of the next tile. ``swap`` puts n on the product's rows, for few rows, or as many as fill other tiles
+    badly; ``width`` is then of the tile's m. With ``share`` CTAs share the K blocks of tiles that fill no wave. With
+    ``lanes`` warps that multiply read a scale of B for 128 columns from memory, where a ring holds it otherwise, that
+    of the factors or, with ``strips``, one whose slots serve as many K blocks. With ``rounds`` the K loop is copied out
+    for every slot. Swapped tiles are staged by ``staged_rows``. ``raster`` rows of tiles are walked together. The last
+    tiles of A come in boxes of ``part_rows``.
     """
 
     m: int

@@ -78,6 +78,7 @@ def reason(selection: Selection, unit: Unit) -> str:
         return (
             f"{picked.spec.name}: measured, by {found.file.name} for m={entry.m}: {entry.us:.1f} us, where the rule's "
             f"{entry.rule} took {entry.rule_us:.1f} us."
+            + (f" Launched early, {entry.ahead} is taken, which reads weights ahead." if entry.ahead else "")
         )
     term = picked.cost.dominant
     share = picked.cost.terms[term] / picked.cost.total if picked.cost.total else 1.0

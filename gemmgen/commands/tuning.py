@@ -187,7 +187,8 @@ def _is_asked(entry: Entry, operator: str, problems: Iterable[Sizes]) -> bool:
 
 def _line(entry: Entry) -> str:
     gain = "" if entry.kernel == entry.rule else f", where {entry.rule} takes {entry.rule_us:.1f}"
-    return f"{entry.m:6} {entry.n:6} {entry.k:6}  {entry.us:8.1f} us  {entry.kernel}{gain}"
+    early = f"; launched early: {entry.ahead}" if entry.ahead else ""
+    return f"{entry.m:6} {entry.n:6} {entry.k:6}  {entry.us:8.1f} us  {entry.kernel}{gain}{early}"
 
 
 def _say(line: str) -> None:

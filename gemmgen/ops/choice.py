@@ -6,7 +6,8 @@ epilogue, multiply by the number of waves, and never go below the time device me
 among equals the one listed first. ``cost`` keeps these as named terms that add up, which is what ``gemmgen explain``
 prints.
 A CTA that has one tile, or a share of its K blocks, has a turn, a tail and memory of its own; sums that are pushed come
-on top, and large clusters leave some SMs out. Where CTAs share tiles behind full waves, so does their meeting.
+on top, and large clusters leave some SMs out. Where CTAs share tiles behind full waves, so does their meeting. Weights
+that L2 does not drop first push other lines out, which are written; short tiles below one another read some again.
 Lines of a tile past the end of the matrix cost more than those inside, so tiles that just miss are no bargain.
 The constants were fitted to an H200's times (benchmarks/fit.py), and picks from an H100's lost no more by them. They
 are in cycles and bytes; docs/performance.md has how near picks are.
@@ -40,7 +41,7 @@ PAST_LINE = 2.2
 DEVICE_BYTES = {False: 2560, True: 2240}
 """Bytes a cycle from device memory, all SMs together, by whether weights are evicted first."""
 WRITTEN_BYTES = 43e6
-"""Of L2 that go to memory to make room for weights that are not."""
+"""Of an L2 full of written lines, which go to memory to make room for weights that are not."""
 FEW_WEIGHTS = 240 * 2**20
 """Bytes of weights that are evicted first where a tile asks for it (``drop_first`` in
 gemmgen/cuda/gemmgen/in_turn.cuh)."""
@@ -213,7 +214,7 @@ def _few_rows(shape: Shape, splits: int, m: int, n: int, k_bytes: int, sms: int,
     """Cycles with a CTA for every tile, or ``splits`` that share its K blocks."""
     rows, blocks = -(-m // shape.m), -(-k_bytes // 128)
     tiles = rows * -(-n // shape.n)
-    at_once = max(1, CLUSTERS[splits] * sms // SMS * shape.ctas_per_sm)
+    at_once = max(1, CLUSTERS[splits] * shape.ctas_per_sm * sms // SMS)
     lines = max(shape.m, LEAST_COLUMNS if shape.swap else WARPGROUP_ROWS)
     bounds = {
         "products": lines * shape.n / PRODUCT_ROWS[promoted] + FEW_BETWEEN,

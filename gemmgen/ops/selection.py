@@ -88,7 +88,10 @@ def spec_for(
 
 
 def _reading_ahead(selection: Selection) -> KernelSpec:
-    """The kernel that is taken, or what was measured to be as fast and reads weights ahead; with room for the next."""
+    """The kernel that is taken, unless one that reads weights ahead was measured to be as fast.
+
+    One of many CTAs an SM gives way to the cheapest that leaves room for the next launch's.
+    """
     picked = selection.picked.spec
     if reads_ahead(picked):
         return picked
@@ -97,8 +100,8 @@ def _reading_ahead(selection: Selection) -> KernelSpec:
             if ahead in (each.spec.name, each.product):
                 return each.spec
     if isinstance(picked.schedule, ClusterSplitK):
-        with_room = [each for each in selection.candidates if each.spec.ctas_per_sm <= MOST_BESIDE]
-        return min(with_room, key=lambda each: each.cost.key).spec
+        with_room = [each for each in selection.candidates if reads_ahead(each.spec)]
+        return min(with_room, key=lambda each: each.cost.key).spec if with_room else picked
     return picked
 
 

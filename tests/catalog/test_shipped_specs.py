@@ -29,8 +29,8 @@ def test_every_name_says_what_its_spec_is() -> None:
         swapped = spec.math.body.swap_ab  # type: ignore[union-attr]
         assert ("_swap" in name) == swapped
         assert name.endswith("_share") == (spec.schedule.kind == "split_k")
-        alone = spec.schedule.kind in ("split_k", "cluster_split_k") or spec.tile.m < STAGED_ROWS
-        by_lanes = bool(direct) or (swapped and alone)
+        unstaged = spec.schedule.kind in ("split_k", "cluster_split_k") or spec.tile.m < STAGED_ROWS
+        by_lanes = bool(direct) or (swapped and unstaged)
         assert (spec.epilogue[-1].through is None) == by_lanes  # type: ignore[union-attr]
         if op == "fp8_gemm_nt":
             assert spec.operand("sfb").box[0] == ("n" if columns else "n/128")

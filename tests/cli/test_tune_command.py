@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,24 @@ def test_the_fastest_is_stored_and_a_wrong_kernel_reported(
     rows = [json.loads(line) for line in times.read_text().splitlines()]
     assert [row["m"] for row in rows] == [64, 128] and FAST in rows[0]["us"]
     assert wrong not in rows[0]["us"]
+
+
+@pytest.mark.parametrize(("us", "ahead"), [(8.47, True), (8.49, False), (7.9, False)])
+def test_what_reads_ahead_is_named_where_it_takes_6_percent_longer_at_most(
+    gemmgen: Command,
+    shapes: Path,
+    tmp_path: Path,
+    asked: list[Sizes],
+    monkeypatch: pytest.MonkeyPatch,
+    us: float,
+    ahead: bool,
+) -> None:
+    """Nor where it is the fastest anyway; and a file says nothing of what it does not name."""
+    monkeypatch.setattr(sys.modules[__name__], "TIMES", {FAST: 8.0, AHEAD: us})
+    output = tmp_path / "t.json"
+    gemmgen("tune", "fp8_gemm_nt", "--shapes", shapes, "-o", output)
+    assert {each.ahead for each in read(output).cards[0].entries} == {AHEAD if ahead else None}
+    assert ('"ahead"' in output.read_text()) == ahead
 
 
 def test_what_is_stored_is_not_measured_again(

@@ -77,6 +77,48 @@ def test_weights_that_go_first_leave_others_and_short_tiles_below_one_another_re
     assert memory(tall, 192) == pytest.approx(((192 + 2**20) * 128 + 384 * 2**20) / 2240)
 
 
+def test_a_tile_a_cta_by_hand() -> None:
+    """1536 columns of 8192 bytes for 8 rows: 12 tiles of clusters of 4, each CTA with 16 blocks.
+
+    Of a block 136 lines are written to shared memory and two products read 64 + 8, which takes as long as a turn.
+    """
+    cost = choice.cost(Shape(8, 128, splits=4, ctas_per_sm=2, swap=True), 8, 1536, 8192, 132, promoted=True)
+    tile = 16 * 280 * 128 / 120 + 2960 + 8 * 128 / 16
+    memory = ((8 + 1536) * 8192 + 2 * 8 * 1536) / 3000  # 48 CTAs are more than 0.3 of the SMs
+    assert cost.terms["push"] == 620 + 8 * 128 / 4
+    assert cost.total == pytest.approx(tile + 620 + 256 + 0.83 * memory)
+    assert 280 * 128 / 120 > 298 > 32 * 128 / 29.8 + 60
+
+
+def test_few_tiles_do_not_draw_all_of_the_memory_and_many_weights_do_not_go_first() -> None:
+    """20 tiles draw as much as 20 of 39.6 could, and 320 MiB of weights push 43 MB out of L2; turns take longer."""
+    cost = choice.cost(Shape(64, 64, groups=1, splits=1), 64, 20 * 64, 2**18, 132, promoted=False)
+    memory = ((64 + 1280) * 2**18 + 2 * 64 * 1280 + 43e6) / (3450 * 20 / 39.6)
+    assert cost.terms["device memory"] == pytest.approx(0.83 * memory)
+    assert cost.terms["push"] == 0
+
+
+def test_a_shared_tile_by_hand() -> None:
+    """44 tiles of 80x192 and 132 SMs: three CTAs share each one's 96 blocks, and meet."""
+    shape = Shape(80, 192, groups=3, unroll=1, swap=True, share=True)
+    cost = choice.cost(shape, 80, 44 * 192, 96 * 128, 132, promoted=False)
+    block = max(
+        80 * 192 / 28.1 + 88,
+        (80 + 192 + 3 * (64 + 80)) * 128 / 120,
+        272 * 128 * max(1 / 63.7, 132 / 6800),
+        2200 * 272 * 128 / (216 * 1024),
+    )
+    compute = 32 * block + 1320 + 80 * 192 / 16 + 2300 + 3 * 80 * 192 * 0.139 + 920
+    memory = ((80 + 44 * 192) * 96 * 128 + 2 * 80 * 44 * 192 + 43e6) / 2560
+    larger, smaller = max(compute, memory), min(compute, memory)
+    assert cost.total == pytest.approx(larger + 0.33 * smaller)
+
+
+def test_every_number_of_ctas_that_ships_in_a_cluster_was_counted() -> None:
+    shapes = (*catalog.FP8_SHAPES, *catalog.BF16_SHAPES)
+    assert {each.splits for each in shapes if each.splits} == set(choice.CLUSTERS)
+
+
 @pytest.mark.parametrize(("splits", "ctas_per_sm", "at_once"), [(8, 1, 15), (8, 2, 30), (4, 1, 30), (2, 1, 66)])
 def test_one_cluster_more_than_there_is_room_for_takes_a_second_turn(
     splits: int, ctas_per_sm: int, at_once: int

@@ -68,7 +68,7 @@ def test_what_was_as_fast_and_reads_ahead_is_launched_early(
 def test_three_ctas_an_sm_leave_an_early_launch_no_room(tmp_path: Path) -> None:
     gemmgen.use_tuned(write(tmp_path / "t.json", entry(64, "64x96_s1_x3")), shipped=False)
     early = ops.spec_for(OP, 64, 2112, 7168, 132, card=CARD, programmatic_launch=True)
-    assert tile(64) == "64x96_s1_x3" and early.ctas_per_sm <= 2
+    assert tile(64) == "64x96_s1_x3" and early.ctas_per_sm <= 2 and early.ahead == ("b", "sfb")
 
 
 def test_a_card_without_a_name_takes_what_a_named_file_says_of_its_size(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ struct WordsInTurnOfGroup {
   }
 };
 
-// Of either kind, read once in a launch. With `first`, L2 drops it before other lines.
+// Of any kind, read once in a launch. With `first`, L2 drops it before other lines.
 template <class From>
 struct ReadOnce : From {
   template <class... Group>

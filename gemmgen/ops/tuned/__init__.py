@@ -72,8 +72,8 @@ def measured(card: Card, operators: Sequence[str], m: int, n: int, k: int) -> li
     """Entries for a problem, the ones to prefer first; mostly none.
 
     n and k must be an entry's own, and so must m, or else the entry of the nearest m decides, among those whose m is
-    the same multiple of 64 when rounded up (of 8, where m is at most 64): then tiles cover m as often, but for a few of
-    those whose rows do not divide 64.
+    the same multiple of 64 when rounded up (of 8, where m is at most 64): then tiles cover m as often, but for those
+    whose rows neither divide 64 nor are a multiple of it.
     """
     found: list[Measured] = []
     for file, any_name in _files(card):

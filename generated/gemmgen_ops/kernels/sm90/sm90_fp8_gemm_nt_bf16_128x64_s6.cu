@@ -51,14 +51,15 @@ using Schedule = gemmgen::ClusterSplitK<TILE_M, TILE_N, 6>;
 // spec: schedule: where slices of sums of the cluster's CTAs meet
 using Push = gemmgen::Push<179824, 213616, 6, 8, TILE_N, 8>;
 
-// Barriers have been made, for the warps that multiply and soon for those of the cluster. Who made them waits for nobody.
-DEVICE void barriers_made() {
+// Where whoever loads says that barriers are made, and the warps that multiply wait for that; the cluster's soon will.
+constexpr u32 BARRIERS_MADE = 1, THREADS = 288;
+DEVICE void announce_barriers() {
   ptx::cluster_arrive();
-  ptx::arrive_threads(1, 288);
+  ptx::arrive_threads(BARRIERS_MADE, THREADS);
 }
 DEVICE void wait_for_barriers() {
   ptx::cluster_arrive();
-  ptx::sync_threads(1, 288);
+  ptx::sync_threads(BARRIERS_MADE, THREADS);
 }
 
 // spec: roles.load: tma_load fills ring ab; one thread copies boxes, the first turn of the ring before anybody waits
@@ -91,7 +92,7 @@ DEVICE void load(const Params& p) {
     }
   }
   ptx::sync_warp();
-  barriers_made();
+  announce_barriers();
   if (leader) {
     for (u32 kb = turn; kb < last; ++kb, at.advance()) {
       ptx::mbarrier_wait(gemmgen::bar(ab::EMPTY, at.slot), at.phase ^ 1);
