@@ -16,14 +16,15 @@ import json
 import math
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmgen.commands.targets import Sizes
+from gemmgen import catalog
+from gemmgen.catalog import Shape
 from gemmgen.ops import choice
-from gemmgen.ops.family import Candidate
-from gemmgen.ops.selection import Choices, select
+from gemmgen.ops.cost import Cost
 
 SMS = 132
 NEAR = 1.5
@@ -65,8 +66,35 @@ FIXED = (
     "FEW_WEIGHTS",
 )
 """Numbers of the kernels."""
-Row = dict[str, Any]
 Place = tuple[str, Any]
+SHAPES = {
+    **{catalog.fp8_gemm_nt(shape).name: shape for shape in catalog.FP8_SHAPES},
+    **{catalog.bf16_gemm("nt", shape).name: shape for shape in catalog.BF16_SHAPES},
+}
+"""Tiles of the operators whose times are fitted, by the kernel's name."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A problem, and the microseconds of the tiles that were right, in the order in which the rule lists them."""
+
+    op: str
+    m: int
+    n: int
+    k: int
+    us: tuple[tuple[Shape, float], ...]
+
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> Timed:
+        """A row as it was written; kernels that ship no more are left out."""
+        us = tuple((shape, row["us"][name]) for name, shape in SHAPES.items() if name in row["us"])
+        return cls(row["op"], row["m"], row["n"], row["k"], us)
+
+    def costs(self) -> list[tuple[Cost, float]]:
+        """What the rule says of each tile, and what it took."""
+        promoted = self.op == "fp8_gemm_nt"
+        k_bytes = self.k if promoted else 2 * self.k
+        return [(choice.cost(shape, self.m, self.n, k_bytes, SMS, promoted), us) for shape, us in self.us]
 
 
 def constants() -> Iterator[Place]:
@@ -92,40 +120,33 @@ def put(place: Place, value: float) -> None:
         getattr(choice, place[0])[place[1]] = value
 
 
-def candidates(row: Row) -> list[tuple[Candidate, float]]:
-    """Candidates that were right, and their microseconds."""
-    sizes = Sizes(row["m"], row["n"], row["k"])
-    found = select(row["op"], sizes.m, sizes.n, sizes.k, SMS, Choices()).candidates
-    return [(each, row["us"][each.spec.name]) for each in found if each.spec.name in row["us"]]
-
-
-def lost(known: list[tuple[Candidate, float]]) -> float:
+def lost(known: Sequence[tuple[Cost, float]]) -> float:
     """The log of the pick's time over the best one's."""
-    picked = min(known, key=lambda each: each[0].cost.key)[1]
+    picked = min(known, key=lambda each: each[0].key)[1]
     return math.log(picked / min(us for _, us in known))
 
 
-def expected(known: list[tuple[Candidate, float]]) -> float:
+def expected(known: Sequence[tuple[Cost, float]]) -> float:
     """What is lost where candidates that cost alike are picked alike."""
-    best, least = min(us for _, us in known), min(each.cost.total for each, _ in known)
-    weights = [(each.cost.total / least) ** (-1 / ALIKE) for each, _ in known]
+    best, least = min(us for _, us in known), min(cost.total for cost, _ in known)
+    weights = [(cost.total / least) ** (-1 / ALIKE) for cost, _ in known]
     every = (weight * math.log(us / best) for weight, (_, us) in zip(weights, known, strict=True))
     return sum(every) / sum(weights)
 
 
-def loss(rows: list[Row]) -> float:
+def loss(rows: Sequence[Timed]) -> float:
     every, off = [], []
     for row in rows:
-        known = candidates(row)
+        known = row.costs()
         best = min(us for _, us in known)
         every.append(expected(known))
-        off += [math.log(choice.microseconds(each.cost.total) / us) for each, us in known if us <= NEAR * best]
+        off += [math.log(choice.microseconds(cost.total) / us) for cost, us in known if us <= NEAR * best]
     worst = (sum(each**4 for each in every) / len(every)) ** 0.25
     spread = math.sqrt(sum(each * each for each in off) / len(off))
     return sum(every) / len(every) + WORST * worst + WEIGHT * spread
 
 
-def search(rows: list[Row], seconds: float, seed: int) -> None:
+def search(rows: Sequence[Timed], seconds: float, seed: int) -> None:
     """Random steps from the constants as they are, each kept where it is for the better; steps adapt."""
     draw, end, best = random.Random(seed), time.monotonic() + seconds, loss(rows)
     places = list(constants())
@@ -144,16 +165,17 @@ def search(rows: list[Row], seconds: float, seed: int) -> None:
                 steps[place] = max(0.02, steps[place] * 0.8)
 
 
-def say(rows: list[Row], when: str) -> None:
-    every = [lost(candidates(row)) for row in rows]
+def say(rows: Sequence[Timed], when: str) -> None:
+    every = [lost(row.costs()) for row in rows]
     mean, worst = math.exp(sum(every) / len(every)), math.exp(max(every))
     print(f"{when}: picks take {mean:.3f} of the best's time, {worst:.3f} at worst; loss {loss(rows):.4f}")
 
 
-def read(path: Path) -> list[Row]:
+def read(path: Path) -> list[Timed]:
     """Rows of ``gemmgen tune --times``, or of benchmarks/selection.py."""
     text = path.read_text()
-    return json.loads(text)["rows"] if path.suffix == ".json" else [json.loads(line) for line in text.splitlines()]
+    rows = json.loads(text)["rows"] if path.suffix == ".json" else [json.loads(line) for line in text.splitlines()]
+    return [timed for timed in map(Timed.of, rows) if timed.us]
 
 
 def main() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 import torch
 
 from gemmgen import catalog
+from gemmgen.commands.targets import Sizes
 
 TOP = Path(__file__).parents[1]
 FOLDER = TOP / "benchmarks"
@@ -55,6 +58,26 @@ def test_a_pick_is_judged_by_the_times_that_were_measured() -> None:
     }
     judged = selection.judged(row, 132)
     assert (judged["best"], judged["ratio"]) == (names[-1], 1.25) and judged["picked"] != names[-1]
+
+
+def test_the_fit_asks_the_rule_that_calls_ask() -> None:
+    """The same costs in the same order, so that among equals the same one is taken; loss is what selection judges."""
+    fit, selection = module("fit"), module("selection")
+    for op, names in (("fp8_gemm_nt", catalog.FP8_SHAPES), ("bf16_gemm_nt", catalog.BF16_SHAPES)):
+        make = catalog.fp8_gemm_nt if op == "fp8_gemm_nt" else partial(catalog.bf16_gemm, "nt")
+        us = {make(shape).name: 10.0 + at for at, shape in enumerate(names)}
+        row = {"set": "listed", "op": op, "m": 200, "n": 2112, "k": 7168, "us": us}
+        timed = fit.Timed.of(row)
+        asked = selection.rule(op, Sizes(200, 2112, 7168), fit.SMS).candidates
+        assert [cost.terms for cost, _ in timed.costs()] == [each.cost.terms for each in asked]
+        assert math.exp(fit.lost(timed.costs())) == pytest.approx(selection.judged(row, fit.SMS)["ratio"], rel=1e-3)
+
+
+def test_the_fit_may_find_the_constants_that_ship() -> None:
+    fit = module("fit")
+    for place in fit.constants():
+        least, most = fit.WITHIN.get(place[0], (0, math.inf))
+        assert least <= fit.get(place) <= most, place
 
 
 def test_a_library_that_is_not_there_is_left_out_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
