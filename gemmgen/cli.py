@@ -167,11 +167,14 @@ def tune(
         Path | None, typer.Option("--times", help="Also write the time of every kernel, a line of JSON a problem.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the random input.")] = 0,
+    flush: Annotated[
+        str, typer.Option(help="What L2 is full of before each launch: lines that were written, or read.")
+    ] = "write",
 ) -> None:
     """Measure every kernel that could serve some problems on the GPU here, and keep the fastest in a file."""
     from gemmgen.commands.tuning import tune as tune_operator
 
-    tune_operator(operator, shapes, output, again, times, seed)
+    tune_operator(operator, shapes, output, again, times, seed, flush)
 
 
 @app.command("compile")

@@ -20,6 +20,7 @@ from gemmgen.commands.targets import Sizes
 from gemmgen.ops.family import Selection
 from gemmgen.ops.selection import OPERATORS, PRENORM, Choices, reads_ahead, select
 from gemmgen.ops.tuned.file import CardEntries, Entry, TunedFile, read
+from gemmgen.runtime.timing import KINDS
 
 if TYPE_CHECKING:
     from gemmgen.commands.measuring import Measurement
@@ -30,15 +31,20 @@ Problems = dict[int, Sizes]
 """Problems by the line of the file that they are from."""
 
 
-def tune(operator: str, shapes: Path, output: Path, again: bool, times: Path | None, seed: int) -> None:
+def tune(
+    operator: str, shapes: Path, output: Path, again: bool, times: Path | None, seed: int, flush: str = "write"
+) -> None:
     """Measure each problem of the file, storing after each, and report; raises when a kernel was wrong.
 
-    ``times`` gets a line of JSON for each problem, with the microseconds of every right kernel.
+    ``times`` gets a line of JSON for each problem, with the microseconds of every right kernel. ``flush`` says whether
+    L2 is full of lines that were written or read before each launch.
 
-    Raises ``ValueError`` on an unknown operator or a malformed file, ``RuntimeError`` without a GPU.
+    Raises ``ValueError`` on an unknown operator, a malformed file or another ``flush``, ``RuntimeError`` without a GPU.
     """
     if operator == PRENORM or operator not in OPERATORS:
         raise ValueError(f"operator: {operator!r} has no tiles to tune; use one of {', '.join(OPERATORS)}")
+    if flush not in KINDS:
+        raise ValueError(f"--flush: {flush!r} is no way to flush L2; use {' or '.join(KINDS)}")
     problems = read_shapes(shapes)
     kept = read(output) if output.exists() else TunedFile()
     here = gpu_here()
@@ -55,12 +61,12 @@ def tune(operator: str, shapes: Path, output: Path, again: bool, times: Path | N
     wrong: list[str] = []
     for line in progress(list(todo), "measuring"):
         sizes, selection = problems[line], selections[line]
-        found = _measured(selection, sizes, seed)
+        found = _measured(selection, sizes, seed, flush)
         wrong += [_fault(each, sizes) for each in found if not each.right]
         if times is not None:
             _append(times, operator, sizes, found)
         if (entry := _entry(operator, sizes, found, selection)) is not None:
-            kept = kept.with_entries(_on(here, (entry,)))
+            kept = kept.with_entries(_on(here, (entry,), flush))
             deliver(kept.text(), output)
             _say(_line(entry))
     _say(summary([each for each in _entries(kept, here) if _is_asked(each, operator, problems.values())], output))
@@ -120,12 +126,12 @@ def _compile(selections: Iterable[Selection]) -> None:
         next(done)
 
 
-def _measured(selection: Selection, sizes: Sizes, seed: int) -> list[Measurement]:
+def _measured(selection: Selection, sizes: Sizes, seed: int, flush: str) -> list[Measurement]:
     """Every candidate on the GPU, in their order."""
     from gemmgen.commands import measuring
     from gemmgen.runtime.timing import Flush
 
-    return measuring.measure([each.spec for each in selection.candidates], sizes, seed, Flush())
+    return measuring.measure([each.spec for each in selection.candidates], sizes, seed, Flush(flush))
 
 
 def _entry(operator: str, sizes: Sizes, found: Sequence[Measurement], selection: Selection) -> Entry | None:
@@ -161,14 +167,14 @@ def _append(times: Path, operator: str, sizes: Sizes, found: Sequence[Measuremen
         stream.write(json.dumps({"op": operator, "m": sizes.m, "n": sizes.n, "k": sizes.k, "us": us}) + "\n")
 
 
-def _on(here: Place, entries: tuple[Entry, ...]) -> CardEntries:
+def _on(here: Place, entries: tuple[Entry, ...], flush: str) -> CardEntries:
     assert here.card is not None
     import torch
 
     from gemmgen.runtime.nvrtc import nvrtc_version
 
     nvrtc = ".".join(map(str, nvrtc_version()))
-    environment = {"date": date.today().isoformat(), "torch": str(torch.__version__), "nvrtc": nvrtc}
+    environment = {"date": date.today().isoformat(), "torch": str(torch.__version__), "nvrtc": nvrtc, "flush": flush}
     return CardEntries(card=here.card, sms=here.sms, arch=here.arch, environment=environment, entries=entries)
 
 

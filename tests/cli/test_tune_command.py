@@ -90,6 +90,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Sizes]:
 
     def measure(specs: Sequence[KernelSpec], sizes: Sizes, seed: int, flush: object) -> list[Measurement]:
         seen.append(sizes)
+        assert flush in ("write", "read")
         assert len(specs) == len(catalog.FP8_SHAPES)
         wrong = catalog.fp8_gemm_nt(catalog.FP8_SHAPES[-1])
         return [
@@ -100,7 +101,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Sizes]:
     monkeypatch.setattr(tuning, "gpu_here", lambda: Place(Arch.SM90, 132, CARD))
     monkeypatch.setattr(tuning, "_compile", lambda selections: None)
     monkeypatch.setattr(measuring, "measure", measure)
-    monkeypatch.setattr(timing, "Flush", lambda: None)
+    monkeypatch.setattr(timing, "Flush", lambda kind: kind)
     return seen
 
 
@@ -122,6 +123,18 @@ def test_the_fastest_is_stored_and_a_wrong_kernel_reported(
     rows = [json.loads(line) for line in times.read_text().splitlines()]
     assert [row["m"] for row in rows] == [64, 128] and FAST in rows[0]["us"]
     assert wrong not in rows[0]["us"]
+
+
+@pytest.mark.parametrize("flush", ["write", "read"])
+def test_a_file_says_how_l2_was_flushed(
+    gemmgen: Command, shapes: Path, tmp_path: Path, asked: list[Sizes], flush: str
+) -> None:
+    output = tmp_path / "t.json"
+    gemmgen("tune", "fp8_gemm_nt", "--shapes", shapes, "-o", output, "--flush", flush)
+    assert read(output).cards[0].environment["flush"] == flush
+    refused(
+        gemmgen("tune", "fp8_gemm_nt", "--shapes", shapes, "--flush", "both"), "--flush: 'both' is no way to flush L2"
+    )
 
 
 @pytest.mark.parametrize(("us", "ahead"), [(8.47, True), (8.49, False), (7.9, False)])
