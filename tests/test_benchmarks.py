@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +15,9 @@ import pytest
 import torch
 
 from gemmgen import catalog
+from gemmgen.commands.measuring import Measurement
 from gemmgen.commands.targets import Sizes
+from gemmgen.ir import KernelSpec
 
 TOP = Path(__file__).parents[1]
 FOLDER = TOP / "benchmarks"
@@ -58,6 +60,50 @@ def test_a_pick_is_judged_by_the_times_that_were_measured() -> None:
     }
     judged = selection.judged(row, 132)
     assert (judged["best"], judged["ratio"]) == (names[-1], 1.25) and judged["picked"] != names[-1]
+
+
+FEW, WALKS = "Shape(8, 128, unroll=1, splits=4, swap=True)", "Shape(64, 96, groups=1, stream=True)"
+
+
+def test_new_tiles_are_read_as_they_stand_in_the_catalog() -> None:
+    forms = module("forms")
+    assert forms.shape_of(FEW) == catalog.Shape(8, 128, unroll=1, splits=4, swap=True)
+    for text in ("Shape(8, m)", "print(8)", "8"):
+        with pytest.raises(ValueError, match=r"malformed node|is no tile; write Shape\(64, 128, groups=1\), as in"):
+            forms.shape_of(text)
+
+
+def test_new_tiles_have_names_of_their_own_and_what_cannot_be_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    forms = module("forms")
+    made = forms.specs_of("bf16_gemm_nt", [FEW, "Shape(16, 256, swap=True, splits=2)", WALKS])
+    assert list(made) == [FEW, WALKS] and not {spec.name for spec in made.values()} & set(catalog.specs())
+    assert "Shape(16, 256, swap=True, splits=2) is left out: " in capsys.readouterr().out
+
+
+def test_new_tiles_are_listed_by_what_they_gain_beside_each_other() -> None:
+    """The second gains most after the first, though the third is faster where both gain; the fourth gains nothing."""
+    forms = module("forms")
+    times = ({"a": 5.0, "c": 6.0}, {"b": 9.0, "c": 10.0}, {"d": 11.0})
+    rows = [{"shipped": {"x": 10.0, "y": 12.0}, "new": new} for new in times]
+    found = forms.gains(rows)
+    assert [name for name, _, _ in found] == ["a", "b"]
+    assert found[0][1:] == (pytest.approx(0.5 ** (1 / 3)), 0.5) and found[1][2] == 0.9
+
+
+def test_a_problem_has_the_times_of_right_kernels_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forms = module("forms")
+
+    def measure(specs: Sequence[KernelSpec], sizes: Sizes, seed: int, flush: object) -> list[Measurement]:
+        return [Measurement(spec, 10.0 - at / 10, 0.5 if at == 0 else 1e-3, 6e-3) for at, spec in enumerate(specs)]
+
+    monkeypatch.setattr(forms, "measure", measure)
+    row = forms.measured("fp8_gemm_nt", Sizes(8, 2112, 7168), forms.specs_of("fp8_gemm_nt", [WALKS]), 132, None)
+    assert len(row["shipped"]) == forms.BESIDE - 1 and row["new"] == {WALKS: 10.0 - forms.BESIDE / 10}
+    assert "WRONG" in capsys.readouterr().out
+    assert forms.line(row).endswith(f"x{row['new'][WALKS] / min(row['shipped'].values()):.3f} {WALKS}")
+    assert forms.line({**row, "new": {}}).endswith("xinf nothing")
 
 
 def test_the_fit_asks_the_rule_that_calls_ask() -> None:
