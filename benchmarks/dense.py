@@ -25,12 +25,10 @@ import gemmgen.ops as ops
 from gemmgen.ops.kernels import kernel_of
 from gemmgen.runtime.parallel import compile_texts
 from gemmgen.runtime.targets import gpu
-from gemmgen.runtime.timing import Flush, times
+from gemmgen.runtime.timing import FLUSH_KINDS, Flush, times
 
 SIZES_NK = [(2112, 7168), (576, 7168), (24576, 1536), (32768, 512), (7168, 16384), (4096, 7168), (7168, 2048)]
 SIZES_M = [64, 128, 4096, 8192]
-FLUSHED = ("write", "read")
-"""How L2 is emptied before each launch, one after the other."""
 ROUNDING = 6e-3
 """The worst tile's error that rounding to bf16 and sums of e4m3 products explain."""
 WHAT = "dense GEMM, medians in us, L2 flushed by a 256 MiB write or read before each launch"
@@ -114,7 +112,7 @@ def line(row: dict[str, Any]) -> str:
     )
 
 
-def suite(path: str, repeats: int, problems: Problems, flushed: Iterable[str] = FLUSHED, what: str = WHAT) -> None:
+def suite(path: str, repeats: int, problems: Problems, flushed: Iterable[str] = FLUSH_KINDS, what: str = WHAT) -> None:
     """Both types, a line a problem, the file written after each."""
     torch.backends.cuda.matmul.allow_tf32 = False
     compile_first(problems)

@@ -63,7 +63,7 @@ FIXED = (
     "RING_BYTES",
     "SMS",
     "CLUSTERS",
-    "FEW_WEIGHTS",
+    "READ_ONCE_BYTES",
 )
 """Numbers of the kernels."""
 Place = tuple[str, Any]

@@ -29,7 +29,7 @@ from gemmgen.ir import KernelSpec
 from gemmgen.ops.kernels import kernel_of
 from gemmgen.runtime.parallel import compile_texts
 from gemmgen.runtime.targets import gpu
-from gemmgen.runtime.timing import KINDS, Flush
+from gemmgen.runtime.timing import FLUSH_KINDS, Flush
 
 OPERATORS = ("fp8_gemm_nt", "bf16_gemm_nt")
 BESIDE = 14
@@ -53,9 +53,9 @@ def specs_of(operator: str, texts: Sequence[str]) -> dict[str, KernelSpec]:
     made: dict[str, KernelSpec] = {}
     for index, text in enumerate(texts):
         shape = shape_of(text)
-        spec = catalog.fp8_gemm_nt(shape) if operator == "fp8_gemm_nt" else catalog.bf16_gemm("nt", shape)
-        spec = spec.replace(name=f"{spec.name}_new{index}")
         try:
+            spec = catalog.fp8_gemm_nt(shape) if operator == "fp8_gemm_nt" else catalog.bf16_gemm("nt", shape)
+            spec = spec.replace(name=f"{spec.name}_new{index}")
             kernel_of(spec)
         except ValueError as error:
             print(f"{text} is left out: {error}", flush=True)
@@ -119,7 +119,7 @@ def main() -> None:
     parser.add_argument("shapes", nargs="+", metavar="SHAPE")
     parser.add_argument("--problems", required=True, type=Path)
     parser.add_argument("--json", required=True)
-    parser.add_argument("--flush", choices=KINDS, default="write")
+    parser.add_argument("--flush", choices=FLUSH_KINDS, default="write")
     given = parser.parse_args()
     problems, new, target = read_shapes(given.problems).values(), specs_of(given.operator, given.shapes), gpu()
     every = [*new.values(), *(spec for sizes in problems for spec in beside(given.operator, sizes, target.sms))]

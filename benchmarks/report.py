@@ -558,7 +558,7 @@ def text_h200() -> str:
         "Written by `benchmarks/report.py` from `benchmarks/results/`. The chip is that of an H100, the memory faster.",
         "The rest of what was measured is in [performance.md](performance.md). Accuracy is from before products were",
         "staged apart. Everywhere, who loads the one tile of a CTA still waited at the CTA's barrier, where now it",
-        "only arrives. Epilogues, gradients and `tf32_hc_prenorm_gemm` are from a few minutes before the others, with",
+        "only arrives. Epilogues, gradients and `tf32_hc_prenorm_gemm` are from twenty minutes before the others, with",
         "the tuned file and the rule of then, and with L2's hint for weights of any size. 104x192_swap_share, of which",
         "there is a row among problems drawn at random, spills, and ships no more.",
         "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gemmgen.ir import (
+    READ_ONCE_BYTES,
     ClusterSplitK,
     CutRemainder,
     Gate,
@@ -46,7 +47,7 @@ def _ring_lines(plan: Plan, ring: RingPlan) -> list[str]:
             times = f"{part.atoms} x " if part.atoms > 1 else ""
             swizzle = f", {entry.smem_swizzle} B smem_swizzle" if entry.smem_swizzle else ""
             shared = f", 1/{part.shared} multicast" if part.shared > 1 else ""
-            hint = ", evicted first to 240 MiB" if part.evict_first else ""
+            hint = f", evicted first to {READ_ONCE_BYTES >> 20} MiB" if part.evict_first else ""
             parts = f", at the end {entry.part_rows} rows each" if entry.part_rows else ""
             box = f"{times}box {entry.box[0]} x {entry.box[1]} {entry.dtype}"
             text = f"{box}{parts}{swizzle}{shared}{_halves(part)}{hint}"

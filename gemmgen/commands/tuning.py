@@ -20,7 +20,7 @@ from gemmgen.commands.targets import Sizes
 from gemmgen.ops.family import Selection
 from gemmgen.ops.selection import OPERATORS, PRENORM, Choices, reads_ahead, select
 from gemmgen.ops.tuned.file import CardEntries, Entry, TunedFile, read
-from gemmgen.runtime.timing import KINDS
+from gemmgen.runtime.timing import FLUSH_KINDS
 
 if TYPE_CHECKING:
     from gemmgen.commands.measuring import Measurement
@@ -43,8 +43,8 @@ def tune(
     """
     if operator == PRENORM or operator not in OPERATORS:
         raise ValueError(f"operator: {operator!r} has no tiles to tune; use one of {', '.join(OPERATORS)}")
-    if flush not in KINDS:
-        raise ValueError(f"--flush: {flush!r} is no way to flush L2; use {' or '.join(KINDS)}")
+    if flush not in FLUSH_KINDS:
+        raise ValueError(f"--flush: {flush!r} is no way to flush L2; use {' or '.join(FLUSH_KINDS)}")
     problems = read_shapes(shapes)
     kept = read(output) if output.exists() else TunedFile()
     here = gpu_here()

@@ -25,6 +25,7 @@ from gemmgen.ir.plan import (
     is_counter,
 )
 from gemmgen.ir.roles import (
+    READ_ONCE_BYTES,
     BlockScale,
     FetchTiles,
     MmaSync,
@@ -59,6 +60,7 @@ from gemmgen.ir.steps import (
 )
 
 __all__ = [
+    "READ_ONCE_BYTES",
     "Activation",
     "AnyPlan",
     "AnySpec",

@@ -54,11 +54,15 @@ class BlockScale(Node):
 Rings = Annotated[tuple[Name, ...], Field(min_length=1)]
 
 
+READ_ONCE_BYTES = 240 << 20
+"""Bytes of an operand that L2 still drops first: ``drop_first`` in gemmgen/cuda/gemmgen/in_turn.cuh, which says why."""
+
+
 class TmaLoad(Node):
     """Producer: one thread copies boxes by TMA; lanes copy what TMA cannot (scales with an odd pitch).
 
-    L2 may drop lines of operands in ``evict_first`` before others, unless that is more than 240 MiB: they
-    are read once, like weights for few rows.
+    L2 may drop lines of operands in ``evict_first`` before others, unless that is more than ``READ_ONCE_BYTES``:
+    they are read once, like weights for few rows.
 
     With ``part_rows`` the last tiles of A come in boxes of so many rows, and those past the end stay away: the copy
     engine takes longer to fill a row with zeros than to copy one. What is in their place meets nothing that is kept.

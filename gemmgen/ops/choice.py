@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gemmgen.catalog import Shape
-from gemmgen.ir import CutRemainder, SplitK
+from gemmgen.ir import READ_ONCE_BYTES, CutRemainder, SplitK
 from gemmgen.ops.cost import Cost, added, beside_memory, in_waves
 
 PRODUCT_ROWS = {False: 28.1, True: 29.8}
@@ -42,9 +42,6 @@ DEVICE_BYTES = {False: 2560, True: 2240}
 """Bytes a cycle from device memory, all SMs together, by whether weights are evicted first."""
 WRITTEN_BYTES = 43e6
 """Of an L2 full of written lines, which go to memory to make room for weights that are not."""
-FEW_WEIGHTS = 240 * 2**20
-"""Bytes of weights that are evicted first where a tile asks for it (``drop_first`` in
-gemmgen/cuda/gemmgen/in_turn.cuh)."""
 EPILOGUE = {False: 1320, True: 450}
 """Cycles of an epilogue that runs beside no products, by whether a wide tile is staged as a whole, beside one for every
 16 elements of the tile."""
@@ -200,7 +197,7 @@ def _block(shape: Shape, m: int, n: int, tiles: int, sms: int, promoted: bool) -
 
 def _goes_first(shape: Shape, n: int, k_bytes: int) -> bool:
     """Whether L2 evicts B first."""
-    return (shape.stream or shape.splits is not None) and n * k_bytes <= FEW_WEIGHTS
+    return (shape.stream or shape.splits is not None) and n * k_bytes <= READ_ONCE_BYTES
 
 
 def _moved(shape: Shape, m: int, n: int, k_bytes: int) -> float:

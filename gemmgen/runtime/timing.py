@@ -19,8 +19,8 @@ HIDING_CYCLES = 400_000
 SETTLE_SECONDS = 0.02
 """Of work before the first timed launch: clocks follow power, which follows what ran just before."""
 
-KINDS = ("write", "read")
-"""Ways to flush L2."""
+FLUSH_KINDS = ("write", "read")
+"""How L2 is emptied before a launch."""
 Call = Callable[[], object]
 
 
@@ -28,8 +28,8 @@ class Flush:
     """Fills L2 with something else: lines written and still dirty ("write"), or lines only read ("read")."""
 
     def __init__(self, kind: str = "write") -> None:
-        if kind not in KINDS:
-            raise ValueError(f"kind: {kind!r} is no way to flush L2; use {' or '.join(KINDS)}")
+        if kind not in FLUSH_KINDS:
+            raise ValueError(f"kind: {kind!r} is no way to flush L2; use {' or '.join(FLUSH_KINDS)}")
         self.kind = kind
         self.buffer = torch.zeros(FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
         self.sink = torch.zeros((), dtype=torch.int64, device="cuda")

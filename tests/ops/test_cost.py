@@ -55,8 +55,12 @@ def test_swapped_tiles_wait_for_their_ring_or_for_memory() -> None:
     alone = choice.cost(replace(pair, ctas_per_sm=1), 16, 4 * 128, 8192, 132, promoted=True)
     assert turn / 2 < 304 * 128 / 120  # 144 lines are written, and 2 x 80 read
     assert alone.terms["shared memory"] == pytest.approx(4 / 132 * 64 * 304 * 128 / 120)
+    assert alone.total < few.total
     many = choice.cost(pair, 16, 264 * 128, 8192, 132, promoted=True)
     assert many.dominant == "device memory"
+    moved = (16 + 264 * 128) * 8192 + 32 * 264 * 128 + 43e6
+    assert many.terms["device memory"] == pytest.approx(moved / 2560)
+    assert many.total == pytest.approx(moved / 2560 + 0.08 * (64 * 144 * 128 * 264 / 6800 + 1320 + 16 * 128 / 16))
 
 
 def test_weights_that_go_first_leave_others_and_short_tiles_below_one_another_read_them_again() -> None:

@@ -11,11 +11,9 @@ from planted.kernels import Subject
 
 import gemmgen
 from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt, in_row_groups
-from gemmgen.ir import KernelSpec, TmaLoad
-from gemmgen.ops import choice
+from gemmgen.ir import READ_ONCE_BYTES, KernelSpec, TmaLoad
 from gemmgen.ops.kernels import kernel_of
 
-LIMIT = 240 << 20
 STREAM = Shape(64, 32, groups=1, slots=2, stream=True)
 SUBJECTS = (
     Subject(bf16_gemm("nt", STREAM), 72, 72, 136),
@@ -36,16 +34,16 @@ def text(spec: KernelSpec) -> str:
     return kernel_of(spec).text.source
 
 
-def test_the_rule_knows_the_limit() -> None:
+def test_python_knows_the_limit_of_the_header() -> None:
     header = (Path(gemmgen.__file__).parent / "cuda/gemmgen/in_turn.cuh").read_text()
     (found,) = re.findall(r"bytes <= u64\((\d+)\) << 20", header)
-    assert int(found) << 20 == choice.FEW_WEIGHTS == LIMIT
+    assert int(found) << 20 == READ_ONCE_BYTES
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.spec.name)
 def test_many_weights_are_copied_right_without_the_hint(subject: Subject) -> None:
     """The limit in the PTX becomes 15 bytes, so that the copies that carry no policy are those that run."""
-    many, comparisons = re.subn(f"\\b({LIMIT}|{LIMIT + 1})\\b", "15", subject.ptx)
+    many, comparisons = re.subn(f"\\b({READ_ONCE_BYTES}|{READ_ONCE_BYTES + 1})\\b", "15", subject.ptx)
     unhinted, copies = re.subn(r"cp\.async\.bulk\.tensor[^;]*L2::cache_hint[^;]*;", "trap;", many)
     assert comparisons >= 1 and copies >= 1
     module = subject.load(unhinted)

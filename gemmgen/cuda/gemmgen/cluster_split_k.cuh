@@ -31,9 +31,10 @@ class ClusterSplitK {
   DEVICE u32 last(u32 k_blocks) const { return start(k_blocks, split_ + 1); }
 };
 
-// A slice is COLUMNS columns of a warp's 16 rows of the product, which is WIDTH columns wide. Slices are counted warp by warp, then column by column, and every PER of
-// them belong to the next CTA of the cluster. It has room at BUFFERS for what each CTA has of them, and the barrier at FULL
-// counts the bytes. Own sums go the same way, so all that is added up has been waited for, and order is that of ranks.
+// A slice is COLUMNS columns of a warp's 16 rows of the product, which is WIDTH columns wide. Slices are counted warp by
+// warp, then column by column, and every PER of them belong to the next CTA of the cluster. It has room at BUFFERS for what
+// each CTA has of them, and the barrier at FULL counts the bytes. Own sums go the same way, so all that is added up has been
+// waited for, and order is that of ranks.
 template <u32 BUFFERS, u32 FULL, u32 SPLITS, u32 WARPS, u32 WIDTH, u32 COLUMNS>
 class Push {
   static constexpr u32 SLICES = WIDTH / COLUMNS * WARPS;
