@@ -113,7 +113,7 @@ class ClusterSplitK(Node):
 
     Each CTA pushes slices of its sums into the shared memory of those that own them, which add up in the order of
     ranks and run the epilogue on their slices. Nobody waits for more than that; with one split nothing is pushed. The
-    loading warp fills the whole ring before the CTA is synchronised.
+    loading warp asks for the first K block before it says that barriers are made.
     """
 
     kind: Literal["cluster_split_k"] = "cluster_split_k"

@@ -33,8 +33,8 @@ class ClusterSplitK {
 
 // A slice is COLUMNS columns of a warp's 16 rows of the product, which is WIDTH columns wide. Slices are counted warp by
 // warp, then column by column, and every PER of them belong to the next CTA of the cluster. It has room at BUFFERS for what
-// each CTA has of them, and the barrier at FULL counts the bytes. Own sums go the same way, so all that is added up has been
-// waited for, and order is that of ranks.
+// each CTA has of them, and the barrier at FULL counts the bytes of the others. Own sums lie there too, for order is that of
+// ranks; a thread adds up what it put there itself.
 template <u32 BUFFERS, u32 FULL, u32 SPLITS, u32 WARPS, u32 WIDTH, u32 COLUMNS>
 class Push {
   static constexpr u32 SLICES = WIDTH / COLUMNS * WARPS;
@@ -53,21 +53,26 @@ class Push {
  public:
   DEVICE static void init() { ptx::mbarrier_init(full(), 1); }
 
-  // The whole of what a CTA will be sent, told to its barrier at once.
+  // The whole of what a CTA will be sent by others, told to its barrier at once.
   DEVICE static void expect(u32 rank) {
     const u32 owned = rank * PER < SLICES ? end(rank) - rank * PER : 0;
-    ptx::mbarrier_arrive_expect_tx(full(), owned * SPLITS * SLICE_BYTES);
+    ptx::mbarrier_arrive_expect_tx(full(), owned * (SPLITS - 1) * SLICE_BYTES);
   }
 
   // This warp's sums go to the CTAs that own them; these must have initialised their barriers.
   DEVICE static void push(const float (&acc)[WIDTH / 2], u32 warp, u32 rank) {
 #pragma unroll
     for (u32 col = 0; col < WIDTH / COLUMNS; ++col) {
-      const u32 slice = col * WARPS + warp, owner = slice / PER;
-      const u32 to = ptx::map_to_cta(place(rank, slice - owner * PER), owner);
-      const u32 barrier = ptx::map_to_cta(full(), owner);
+      const u32 slice = col * WARPS + warp, owner = slice / PER, here = place(rank, slice - owner * PER);
+      const float* const sums = acc + 4 * col * QUADS;
+      if (owner == rank) {
 #pragma unroll
-      for (u32 quad = 0; quad < QUADS; ++quad) ptx::store_async(to + quad * 512, acc + 4 * (col * QUADS + quad), barrier);
+        for (u32 quad = 0; quad < QUADS; ++quad) ptx::store_shared_quad(here + quad * 512, sums + 4 * quad);
+      } else {
+        const u32 there = ptx::map_to_cta(here, owner), barrier = ptx::map_to_cta(full(), owner);
+#pragma unroll
+        for (u32 quad = 0; quad < QUADS; ++quad) ptx::store_async(there + quad * 512, sums + 4 * quad, barrier);
+      }
     }
   }
 

@@ -40,6 +40,11 @@ DEVICE float4 load_shared_quad(u32 from) {
   return x;
 }
 
+// st.shared.v4.f32
+DEVICE void store_shared_quad(u32 to, const float* x) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+}
+
 // st.async.v4, PTX 8.1, sm_90: four numbers to shared memory of a CTA of the cluster, 16 bytes counted at a barrier there.
 DEVICE void store_async(u32 to, const float* x, u32 bar) {
   asm volatile(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gemmgen.ir import Plan
 
 from .barrier_edits import PASSED
@@ -33,7 +35,7 @@ def pushed_sums_not_waited_for(text: str, plan: Plan) -> str:
     return replace(text, _push_wait(text), PASSED)
 
 
-@planted("push", says=r"push\.full")
+@planted("push", says=r"push\.(full|sums)")
 def pushes_waited_for_in_the_wrong_phase(text: str, plan: Plan) -> str:
     return with_operand(text, [_push_wait(text)], 2, "1")
 
@@ -48,13 +50,22 @@ def a_slice_is_not_pushed(text: str, plan: Plan) -> str:
     return delete(text, find(text, "st.async")[:1])
 
 
-@planted("push", says=r"push\.full")
-def own_sums_are_not_pushed(text: str, plan: Plan) -> str:
-    """Nobody sends to itself: what it added up before its own were written would be missing."""
-    own = "{ .reg .pred q; .reg .b32 r, s; getctarank.shared::cluster.u32 r, %s; mov.u32 s, %%cluster_ctarank; "
-    own += "setp.ne.u32 q, r, s; @q %s }"
+@planted("push", says="differ")
+def own_sums_are_not_kept(text: str, plan: Plan) -> str:
+    """They are added up from where pushed ones lie, too."""
+    return delete(text, find(text, "st.shared.v4.f32"))
+
+
+@planted("push", says=r"push\.(full|sums)")
+def own_sums_are_pushed_too(text: str, plan: Plan) -> str:
+    """The barrier is told of what others send: own bytes complete it before theirs have come."""
+    memory = re.search(r"\.extern \.shared [^;]* (\w+)\[\]", text)
+    assert plan.push is not None and memory is not None
+    own = "{ .reg .b32 q, r, s; mov.u32 s, %%cluster_ctarank; mapa.shared::cluster.u32 r, %s, s; "
+    own += f"mov.u32 q, {memory[1]}; add.u32 q, q, {plan.push.full}; mapa.shared::cluster.u32 q, q, s; "
+    own += "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [r], %s, [q]; }"
     return replace_all(
-        text, find(text, "st.async"), lambda each: own % (each.operands[0].strip("[]").split("+")[0], rewrite(each))
+        text, find(text, "st.shared.v4.f32"), lambda each: own % (each.operands[0].strip("[]"), each.operands[1])
     )
 
 
@@ -148,7 +159,7 @@ def the_first_turn_is_not_expected(text: str, plan: Plan) -> str:
     return delete(text, turn)
 
 
-@planted("push_bf16", says=r"push\.sums\[\d\]")
+@planted("push_bf16", says=r"exits, but push\.full")
 def halves_not_waited_for(text: str, plan: Plan) -> str:
     return replace(text, _push_wait(text), PASSED)
 

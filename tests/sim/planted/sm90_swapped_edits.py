@@ -209,7 +209,7 @@ planted("swapped_staged", says=r"strips\.")(strip_edits.a_strip_is_written_befor
 planted("swapped_push", says=r"push\.sums\[\d\]")(push_edits.pushed_sums_not_waited_for)
 planted("swapped_push", says=r"exits, but push\.full")(push_edits.exits_before_the_others_have_pushed)
 planted("swapped_push", says=r"push\.full")(push_edits.a_slice_is_not_pushed)
-planted("swapped_push", says=r"push\.full")(push_edits.own_sums_are_not_pushed)
+planted("swapped_push", says="differ")(push_edits.own_sums_are_not_kept)
 planted("swapped_push")(push_edits.pushes_go_to_the_next_cta)
 planted("swapped_push", says=r"push\.(full|sums)")(push_edits.part_of_the_bytes_expected)
 planted("swapped_push", says=r"push\.full.*mbarrier\.init")(push_edits.pushes_before_the_cluster_has_begun)

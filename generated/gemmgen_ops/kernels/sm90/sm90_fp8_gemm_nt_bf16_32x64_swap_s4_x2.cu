@@ -58,13 +58,20 @@ DEVICE void wait_for_barriers() {
   ptx::sync_threads(BARRIERS_MADE, THREADS);
 }
 
-// spec: roles.load: tma_load fills ring ab; one thread copies boxes, the first turn of the ring before anybody waits
+// spec: roles.load: tma_load fills ring ab; one thread copies boxes
 DEVICE void load(const Params& p) {
   const Schedule tile(p.m, p.n);
   const u32 k_blocks = gemmgen::ceil_div(p.k, TILE_K), first = tile.first(k_blocks), last = tile.last(k_blocks);
-  const u32 turn = first + ab::SLOTS < last ? first + ab::SLOTS : last;
   const bool b_goes_first = gemmgen::drop_first(u64(p.n) * p.k);
   gemmgen::Cursor<ab::SLOTS> at;
+  const auto copy = [&](u32 kb) {
+    ptx::mbarrier_wait(gemmgen::bar(ab::EMPTY, at.slot), at.phase ^ 1);
+    ptx::mbarrier_arrive_expect_tx(gemmgen::bar(ab::FULL, at.slot), ab::TX_BYTES);
+    ab::A::load(at.slot, p.a, kb * TILE_K, tile.m(), gemmgen::bar(ab::FULL, at.slot));
+    ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), gemmgen::bar(ab::FULL, at.slot), b_goes_first);
+    ab::SFA::load(at.slot, p.sfa, tile.m(), kb, gemmgen::bar(ab::FULL, at.slot));
+    at.advance();
+  };
   const bool leader = ptx::elect_one();
   if (leader) {
     ptx::prefetch_tensor_map(p.a);
@@ -78,23 +85,12 @@ DEVICE void load(const Params& p) {
     Push::init();
     ptx::mbarrier_init_fence();
     Push::expect(tile.split());
-    for (u32 kb = first; kb < turn; ++kb, at.advance()) {
-      ptx::mbarrier_arrive_expect_tx(gemmgen::bar(ab::FULL, at.slot), ab::TX_BYTES);
-      ab::A::load(at.slot, p.a, kb * TILE_K, tile.m(), gemmgen::bar(ab::FULL, at.slot));
-      ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), gemmgen::bar(ab::FULL, at.slot), b_goes_first);
-      ab::SFA::load(at.slot, p.sfa, tile.m(), kb, gemmgen::bar(ab::FULL, at.slot));
-    }
+    if (first < last) copy(first);  // before anybody hears of barriers; with more of them products would wait
   }
   ptx::sync_warp();
   announce_barriers();
   if (leader) {
-    for (u32 kb = turn; kb < last; ++kb, at.advance()) {
-      ptx::mbarrier_wait(gemmgen::bar(ab::EMPTY, at.slot), at.phase ^ 1);
-      ptx::mbarrier_arrive_expect_tx(gemmgen::bar(ab::FULL, at.slot), ab::TX_BYTES);
-      ab::A::load(at.slot, p.a, kb * TILE_K, tile.m(), gemmgen::bar(ab::FULL, at.slot));
-      ab::B::load(at.slot, p.b, kb * TILE_K, tile.n(), gemmgen::bar(ab::FULL, at.slot), b_goes_first);
-      ab::SFA::load(at.slot, p.sfa, tile.m(), kb, gemmgen::bar(ab::FULL, at.slot));
-    }
+    for (u32 kb = first + 1; kb < last; ++kb) copy(kb);
   }
   ptx::sync_warp();
   ptx::cluster_wait();
