@@ -42,6 +42,7 @@ SHAPES = [
     PrenormShape(64, 24, ctas_per_sm=2),
     PrenormShape(64, 24, ctas_per_sm=3),
     PrenormShape(64, 24, groups=2, ctas_per_sm=2, share_k=True),
+    PrenormShape(64, 24, groups=2, k=128, share_k=True, part_rows=16),
     PrenormShape(128, 24, groups=2),
     PrenormShape(128, 24, groups=2, ctas_per_sm=2, ahead=False),
     PrenormShape(64, 24, k=128),
@@ -126,7 +127,7 @@ def compare_forms(sizes: tuple[int, int, int], repeats: int) -> list[dict[str, A
         most = 1 if shape.whole else min(4 * slots // tiles, k // shape.k)
         counts = [count for count in SPLITS if count <= max(1, most)]
         calls = [form(a, b, shape, count) for count in counts]
-        sliced_too = shape.k == 64
+        sliced_too = not shape.whole
         found = times([*calls, *([sliced(a, b, shape, 16)] if sliced_too else [])], Flush("write"), repeats)
         best = min(zip(found, counts, strict=False))
         row = {"m": m, "n": n, "k": k, "tile": shape.label, "us": dict(zip(map(str, counts), found, strict=False))}

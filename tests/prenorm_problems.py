@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from reference import exact_factor
 
-BLOCK = 64
+from gemmgen.ops.selection import prenorm_spec
 
 
 @dataclass(frozen=True)
@@ -65,21 +65,25 @@ def in_tf32(x: torch.Tensor) -> torch.Tensor:
     return (bits + 0xFFF + (bits >> 13 & 1) & ~0x1FFF).view(torch.float32)
 
 
-def parts(k: int, splits: int) -> list[slice]:
-    """The shares of k: blocks of 64, the remainder one each to the first."""
-    blocks, start, found = -(-k // BLOCK), 0, []
+def parts(k: int, splits: int, block: int) -> list[slice]:
+    """The shares of k: whole blocks, the remainder one each to the first."""
+    blocks, start, found = -(-k // block), 0, []
     for index in range(splits):
         count = blocks // splits + (index < blocks % splits)
-        found.append(slice(start * BLOCK, min(k, (start + count) * BLOCK)))
+        found.append(slice(start * block, min(k, (start + count) * block)))
         start += count
     return found
 
 
-def expected(a: torch.Tensor, b: torch.Tensor, splits: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-    """Products and sums of squares in float64, a slice for each split."""
+def expected(
+    a: torch.Tensor, b: torch.Tensor, splits: int = 1, arch: str = "sm90", sms: int = 132
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Products and sums of squares in float64, a slice for each split, of blocks as the kernel has them there."""
+    (m, k), n = a.shape, b.shape[0]
+    shares = parts(k, splits, prenorm_spec(m, n, sms, arch, splits if splits > 1 else None).tile.k)
     wide, narrow = a.double(), in_tf32(b).double()
-    products = [wide[:, part] @ narrow[:, part].T for part in parts(a.shape[1], splits)]
-    return torch.stack(products), torch.stack([wide[:, part].square().sum(1) for part in parts(a.shape[1], splits)])
+    products = [wide[:, part] @ narrow[:, part].T for part in shares]
+    return torch.stack(products), torch.stack([wide[:, part].square().sum(1) for part in shares])
 
 
 def allowed(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

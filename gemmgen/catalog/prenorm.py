@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gemmgen.ir import (
     Arch,
@@ -116,16 +116,18 @@ def _graph(shape: PrenormShape, arch: Arch) -> tuple[tuple[Ring, ...], tuple[Rol
 
 @dataclass(frozen=True)
 class PrenormForms:
-    """The shapes that serve so many columns. ``few`` and ``many`` are for few tiles and for many that fill the GPU."""
+    """The shapes that serve so many columns: ``sole`` while an SM has one CTA at most, ``paired`` for more of them.
 
-    few: PrenormShape
-    many: PrenormShape
-    few_slices: PrenormShape
-    many_slices: PrenormShape
+    ``tall`` is for more slices than those have room for.
+    """
+
+    sole: PrenormShape
+    paired: PrenormShape
+    tall: PrenormShape
 
     def specs(self, arch: Arch) -> Iterator[KernelSpec]:
         """Each once."""
-        for slices, shapes in ((False, (self.few, self.many)), (True, (self.few_slices, self.many_slices))):
+        for slices, shapes in ((False, (self.sole, self.paired)), (True, (self.sole, self.paired, self.tall))):
             for shape in dict.fromkeys(shapes):
                 yield tf32_hc_prenorm_gemm(shape, slices, arch)
 
@@ -133,16 +135,16 @@ class PrenormForms:
 def prenorm_forms(arch: Arch, n: int) -> PrenormForms:
     """What ships with tiles of ``n`` columns.
 
-    On sm90, tiles that share K blocks start sooner with half an SM each; a tile that does not is faster with long K
-    blocks; and where there are more slices than room for them, 128 rows read half as much of B (benchmarks/prenorm.py).
-    Slices of 13 rows gain 3 % without the 48 rows past the last; what else shares K blocks gains nothing.
+    On sm90 the small products of a K block follow each other, so a CTA that has an SM to itself is faster with two
+    warpgroups that share K; two CTAs hide that from one another; and where there are more slices than room for them,
+    128 rows read half as much of B (benchmarks/prenorm.py). Rows past the last stay away: 48 of 13.
     """
     if arch != Arch.SM90:
         one = PrenormShape(64 if arch == Arch.SM120 else 128, n)
-        return PrenormForms(one, one, one, one)
-    half = PrenormShape(64, n, ctas_per_sm=2)
+        return PrenormForms(one, one, one)
+    sole = PrenormShape(64, n, groups=2, k=128, share_k=True, part_rows=16)
     tall = PrenormShape(128, n, groups=2, ctas_per_sm=2, ahead=False)
-    return PrenormForms(half, PrenormShape(64, n, k=128, whole=True), replace(half, part_rows=16), tall)
+    return PrenormForms(sole, PrenormShape(64, n, ctas_per_sm=2, part_rows=16), tall)
 
 
 def shipped_prenorm() -> Iterator[KernelSpec]:

@@ -170,7 +170,8 @@ def test_a_row_of_a_lies_in_tensor_memory_and_its_squares_behind_the_sums() -> N
     "name",
     [
         "sm90_tf32_hc_prenorm_gemm_64x32_x2",
-        "sm90_tf32_hc_prenorm_gemm_64x32_k128_whole",
+        "sm90_tf32_hc_prenorm_gemm_64x32_k128_shared",
+        "sm90_tf32_hc_prenorm_gemm_slices_64x32_k128_shared",
         "sm90_tf32_hc_prenorm_gemm_slices_128x32_x2",
         "sm100_tf32_hc_prenorm_gemm_128x64",
         "sm100_tf32_hc_prenorm_gemm_128x128",

@@ -21,6 +21,7 @@ NAMES = (
     "sm90_bf16_gemm_nt_bf16_192x176",
     "sm90_bf16_gemm_nt_bf16_256x128_c12",
     "sm90_bf16_gemm_tn_f32_c_128x128",
+    "sm90_tf32_hc_prenorm_gemm_64x24_k128_shared",
     "sm90_tf32_hc_prenorm_gemm_64x24_x2",
     "sm90_tf32_hc_prenorm_gemm_slices_64x32_x2",
     "sm100_tf32_hc_prenorm_gemm_128x32",

@@ -19,6 +19,7 @@ from gemmgen.ops.selection import prenorm_spec
 from gemmgen.runtime.errors import UnsupportedArchitecture
 
 ARCHS = tuple(catalog.PRENORM_COLUMNS)
+SMS = 6
 SCHEDULES = ("early", "late", "random", "starve")
 PROBLEMS = [
     (1, 8, 64, None),
@@ -40,7 +41,7 @@ def run(a: torch.Tensor, b: torch.Tensor, splits: int | None, arch: str, schedul
     """Both outputs; nothing beside them is written and the simulator warns of nothing."""
     of_d, of_sum = shapes(a.shape[0], b.shape[0], splits)
     d, sqr_sum = framed(*of_d, pad=16), framed(*of_sum)
-    with gemmgen.simulate(arch, schedule=schedule, seed=1, sms=6) as simulation:
+    with gemmgen.simulate(arch, schedule=schedule, seed=1, sms=SMS) as simulation:
         ops.tf32_hc_prenorm_gemm(a, b, d.view, sqr_sum.view, splits)
     assert d.intact() and sqr_sum.intact()
     assert not [warning for report in simulation.reports for warning in report.warnings]
@@ -51,7 +52,7 @@ def run(a: torch.Tensor, b: torch.Tensor, splits: int | None, arch: str, schedul
 @pytest.mark.parametrize(("m", "n", "k", "splits"), PROBLEMS)
 def test_whole_numbers_are_summed_exactly(arch: str, m: int, n: int, k: int, splits: int | None) -> None:
     a, b = exact(m, n, k)
-    products, squares = expected(a, b, splits or 1)
+    products, squares = expected(a, b, splits or 1, arch, SMS)
     for schedule in SCHEDULES:
         d, sqr_sum = run(a, b, splits, arch, schedule)
         assert torch.equal(d.double(), products.view(d.shape))
@@ -59,15 +60,15 @@ def test_whole_numbers_are_summed_exactly(arch: str, m: int, n: int, k: int, spl
 
 
 FORMS = {
-    (1, None): "64x24_x2",
-    (44 * 64, None): "64x24_x2",
-    (44 * 64 + 1, None): "64x24_k128_whole",
-    (8192, None): "64x24_k128_whole",
-    (137, 16): "slices_64x24_x2",
+    (1, None): "64x24_k128_shared",
+    (132 * 64, None): "64x24_k128_shared",
+    (132 * 64 + 1, None): "64x24_x2",
+    (8 * 64, 16): "slices_64x24_k128_shared",
+    (8 * 64 + 1, 16): "slices_64x24_x2",
     (16 * 64, 16): "slices_64x24_x2",
     (17 * 64, 16): "slices_128x24_x2",
 }
-"""By m and splits, on 132 SMs: tiles that at least three CTAs can share do, slices that fit all at once start soon."""
+"""By m and splits, on 132 SMs: as long as every CTA has an SM its warpgroups share K."""
 
 
 @pytest.mark.parametrize(("m", "splits"), FORMS)
