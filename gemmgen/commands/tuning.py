@@ -25,6 +25,8 @@ from gemmgen.runtime.timing import FLUSH_KINDS
 if TYPE_CHECKING:
     from gemmgen.commands.measuring import Measurement
 
+AS_FAST = 1.01
+"""A kernel of the rule's that takes no more than this times the fastest is kept: less is noise."""
 READING_AHEAD = 1.06
 """How much longer a kernel may take by itself that reads weights ahead: chains gain 6 to 12 % by its early launch."""
 Problems = dict[int, Sizes]
@@ -139,6 +141,8 @@ def _entry(operator: str, sizes: Sizes, found: Sequence[Measurement], selection:
     by_rule, fastest = found[selection.index], min(found, key=lambda each: each.us)
     if not by_rule.right:
         return None
+    if by_rule.us <= AS_FAST * fastest.us:
+        fastest = by_rule
     early = [each for each in found if each.right and reads_ahead(each.spec) and each.us <= READING_AHEAD * fastest.us]
     ahead = min(early, key=lambda each: each.us, default=fastest)
     return Entry(

@@ -67,7 +67,7 @@ FEW_BETWEEN = 60
 """Cycles between K blocks of a CTA that has one tile."""
 FEW_TURN = {False: 163, True: 298}
 """Cycles of the shortest turn of its ring."""
-FEW_TAIL = 2960
+FEW_TAIL = 2350
 """Cycles of its start and epilogue, beside one for every 16 elements of the tile."""
 FEW_DEVICE_BYTES = {False: 3450, True: 3000}
 """Bytes a cycle from device memory of tiles that a CTA has one of."""
@@ -75,7 +75,7 @@ FEW_SATURATE = 0.3
 """Share of the SMs that must have a CTA for that; fewer get as much less."""
 FEW_OVERLAP = 0.83
 """Share of the smaller of compute and memory time that is not hidden by the larger, with one tile."""
-PUSH = 620
+PUSH = 400
 """Cycles until pushed sums are added up, beside one for every 4 elements of the tile."""
 MEETING = 2300
 """Cycles until who comes last knows it, of CTAs that share a tile."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from gemmgen.commands.place import Place
 from gemmgen.commands.reference import reference, tolerance
 from gemmgen.commands.targets import Sizes
 from gemmgen.ir import Arch, KernelSpec
+from gemmgen.ops.family import Selection
 from gemmgen.ops.kernels import kernel_of
+from gemmgen.ops.selection import Choices, select
 from gemmgen.ops.tuned.file import read
 from gemmgen.runtime import timing
 from gemmgen.runtime.architectures import resolve
@@ -155,6 +158,26 @@ def test_what_reads_ahead_is_named_where_it_takes_6_percent_longer_at_most(
     assert ('"ahead"' in output.read_text()) == ahead
 
 
+@pytest.mark.parametrize(("us", "kept"), [(8.08, True), (8.09, False)])
+def test_the_rule_s_kernel_stays_where_it_takes_1_percent_longer_at_most(
+    gemmgen: Command,
+    shapes: Path,
+    tmp_path: Path,
+    asked: list[Sizes],
+    monkeypatch: pytest.MonkeyPatch,
+    us: float,
+    kept: bool,
+) -> None:
+    by_rule = Selection.of(select("fp8_gemm_nt", 64, 2112, 7168, 132, Choices()).candidates).picked.spec.name
+    monkeypatch.setattr(sys.modules[__name__], "TIMES", {FAST: 8.0, by_rule: us})
+    output = tmp_path / "t.json"
+    gemmgen("tune", "fp8_gemm_nt", "--shapes", shapes, "-o", output)
+    (entry,) = (each for each in read(output).cards[0].entries if each.m == 64)
+    assert (entry.kernel, entry.us, entry.rule, entry.rule_us) == (
+        (by_rule, us, by_rule, us) if kept else (FAST, 8.0, by_rule, us)
+    )
+
+
 def test_what_is_stored_is_not_measured_again(
     gemmgen: Command, shapes: Path, tmp_path: Path, asked: list[Sizes]
 ) -> None:
@@ -207,6 +230,23 @@ def test_a_wrong_result_has_a_large_error_and_a_right_one_has_not() -> None:
         assert error_of(spec, operands, expected) <= tolerance(spec)
         assert error_of(spec, operands, {"d": expected["d"].flip(0)}) > 0.1
         assert not Measurement(spec, 1.0, float("nan"), tolerance(spec)).right
+
+
+def test_the_last_look_is_at_the_few_that_are_closest_and_alone_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = [[100.0, 90.0, 131.0, 95.0], [100.0, 98.0, 102.0], [99.0, 101.0]]
+    seen: list[tuple[list[int], int]] = []
+    calls: dict[int, Callable[[], object]] = {index: partial(int, index) for index in range(4)}
+
+    def times(some: Sequence[Callable[[], object]], flush: object, repeats: int) -> list[float]:
+        assert flush == "write"
+        seen.append(([int(str(call())) for call in some], repeats))
+        return looks[len(seen) - 1]
+
+    monkeypatch.setattr(measuring, "times", times)
+    found = measuring._timed(calls, "write")  # type: ignore[arg-type]
+    assert [indices for indices, _ in seen] == [[0, 1, 2, 3], [0, 1, 3], [0, 1]]
+    assert found == {0: 99.0, 1: 101.0, 2: 131.0, 3: 102.0}
+    assert seen[0][1] == measuring.FIRST_LOOK and all(count == measuring.MOST for _, count in seen[1:])
 
 
 def test_many_texts_are_compiled_side_by_side_into_the_cache() -> None:

@@ -87,10 +87,10 @@ def test_a_tile_a_cta_by_hand() -> None:
     Of a block 136 lines are written to shared memory and two products read 64 + 8, which takes as long as a turn.
     """
     cost = choice.cost(Shape(8, 128, splits=4, ctas_per_sm=2, swap=True), 8, 1536, 8192, 132, promoted=True)
-    tile = 16 * 280 * 128 / 120 + 2960 + 8 * 128 / 16
+    tile = 16 * 280 * 128 / 120 + 2350 + 8 * 128 / 16
     memory = ((8 + 1536) * 8192 + 2 * 8 * 1536) / 3000  # 48 CTAs are more than 0.3 of the SMs
-    assert cost.terms["push"] == 620 + 8 * 128 / 4
-    assert cost.total == pytest.approx(tile + 620 + 256 + 0.83 * memory)
+    assert cost.terms["push"] == 400 + 8 * 128 / 4
+    assert cost.total == pytest.approx(tile + 400 + 256 + 0.83 * memory)
     assert 280 * 128 / 120 > 298 > 32 * 128 / 29.8 + 60
 
 
