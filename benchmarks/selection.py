@@ -31,7 +31,7 @@ from gemmgen.runtime.parallel import compile_texts
 from gemmgen.runtime.targets import gpu
 from gemmgen.runtime.timing import Flush
 
-SEED, PROBLEMS = 20261202, 40
+SEED, PROBLEMS = 20261203, 40
 MOST_ROWS, MOST_COLUMNS, GRAIN = 16384, 32768, 64
 MOST_PRODUCTS, MOST_ELEMENTS = 2**38, 2**29
 """Bounds on m * n * k and on the elements of each matrix: under a millisecond, and a few GiB in float64."""
