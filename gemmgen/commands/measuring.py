@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 
 import torch
 
@@ -20,9 +21,9 @@ from gemmgen.runtime.timing import Flush, times
 
 FIRST_LOOK, FEWEST, MOST = 3, 9, 61
 """Launches of each kernel to see which are close, and of those that are."""
-CLOSE = (1.3, 1.03)
-"""Kernels are timed again, and again, that take no more than this times the fastest. The fastest of many is one that
-was lucky, too: those of the last look are few, and what was seen before counts no more."""
+CLOSE, CLOSEST = 1.3, 1.03
+"""Kernels are timed again that take no more than this times the fastest, and once more. The fastest of many was lucky,
+too: a last look at few says which of them it is. Few in turn take less time than many, so times keep their level."""
 BUDGET_US = 160_000
 """About the time that each further look may take for a problem."""
 LAUNCH_US = 350
@@ -86,10 +87,17 @@ def _timed(calls: dict[int, Callable[[], object]], flush: Flush) -> dict[int, fl
     if not calls:
         return {}
     found = dict(zip(calls, times(list(calls.values()), flush, FIRST_LOOK), strict=True))
-    for close in CLOSE:
-        limit = close * min(found.values())
-        seen = {index: call for index, call in calls.items() if found[index] <= limit}
-        turn = sum(found[index] + LAUNCH_US for index in seen)
-        repeats = max(FEWEST, min(MOST, int(BUDGET_US / turn)))
-        found |= zip(seen, times(list(seen.values()), flush, repeats), strict=True)
-    return found
+    found |= _again(calls, found, CLOSE, flush)
+    last = _again(calls, found, CLOSEST, flush)
+    level = geometric_mean([found[index] / us for index, us in last.items()])
+    return found | {index: us * level for index, us in last.items()}
+
+
+def _again(
+    calls: dict[int, Callable[[], object]], found: dict[int, float], close: float, flush: Flush
+) -> dict[int, float]:
+    """A longer look at those that took no more than ``close`` times the fastest."""
+    seen = {index: call for index, call in calls.items() if found[index] <= close * min(found.values())}
+    turn = sum(found[index] + LAUNCH_US for index in seen)
+    repeats = max(FEWEST, min(MOST, int(BUDGET_US / turn)))
+    return dict(zip(seen, times(list(seen.values()), flush, repeats), strict=True))

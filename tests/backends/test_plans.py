@@ -83,7 +83,7 @@ def test_tiles_are_covered_by_boxes_and_instructions(hopper: list[tuple[Plan, Mm
         down, across = (tile.n, tile.m) if mma.row_axis == "n" else (tile.m, tile.n)
         assert rows == down or (rows == 64 > down and plan.schedule.kind == "cluster_split_k")
         assert mma.col_blocks * mma.width == across
-        assert mma.steps * mma.step_k == tile.k
+        assert mma.steps * mma.step_k * mma.shares == tile.k
         size = plan.operand(mma.a).dtype.bytes
         assert plan.ring("ab").part(mma.a).bytes == rows * tile.k * size
         assert plan.ring("ab").part(mma.b).bytes >= across * tile.k * size
