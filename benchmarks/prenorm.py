@@ -46,7 +46,6 @@ SHAPES = [
     PrenormShape(128, 24, groups=2),
     PrenormShape(128, 24, groups=2, ctas_per_sm=2, ahead=False),
     PrenormShape(64, 24, k=128),
-    PrenormShape(64, 24, k=128, whole=True),
     PrenormShape(128, 24, groups=2, k=128, ahead=False),
     PrenormShape(256, 24, groups=4, ahead=False),
 ]
@@ -124,19 +123,18 @@ def compare_forms(sizes: tuple[int, int, int], repeats: int) -> list[dict[str, A
     rows: list[dict[str, Any]] = []
     for shape in SHAPES:
         tiles, slots = -(-m // shape.m), 132 * shape.ctas_per_sm
-        most = 1 if shape.whole else min(4 * slots // tiles, k // shape.k)
+        most = min(4 * slots // tiles, k // shape.k)
         counts = [count for count in SPLITS if count <= max(1, most)]
         calls = [form(a, b, shape, count) for count in counts]
-        sliced_too = not shape.whole
-        found = times([*calls, *([sliced(a, b, shape, 16)] if sliced_too else [])], Flush("write"), repeats)
+        found = times([*calls, sliced(a, b, shape, 16)], Flush("write"), repeats)
         best = min(zip(found, counts, strict=False))
         row = {"m": m, "n": n, "k": k, "tile": shape.label, "us": dict(zip(map(str, counts), found, strict=False))}
-        row["sliced_16_us"] = found[-1] if sliced_too else None
+        row["sliced_16_us"] = found[-1]
         rows.append(row)
         every = "  ".join(f"{count}:{us:.1f}" for count, us in zip(counts, found, strict=False))
-        text = f"{found[-1]:.1f}" if sliced_too else "-"
         print(
-            f"  {shape.label:14} best {best[0]:6.1f} us at {best[1]} splits; 16 slices {text} us; {every}", flush=True
+            f"  {shape.label:14} best {best[0]:6.1f} us at {best[1]} splits; 16 slices {found[-1]:.1f} us; {every}",
+            flush=True,
         )
     return rows
 

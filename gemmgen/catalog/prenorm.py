@@ -12,7 +12,6 @@ from gemmgen.ir import (
     KernelSpec,
     MmaSync,
     Operand,
-    Persistent,
     PrologueStep,
     Ring,
     Role,
@@ -40,9 +39,9 @@ PROLOGUE: tuple[PrologueStep, ...] = (SumOfSquares(to="sqr_sum"), Cast(to=DType.
 class PrenormShape:
     """How a CTA works on its tile: extents, groups of four warps that multiply, K block, ring depth, CTAs an SM.
 
-    ``whole`` leaves all K blocks of a tile to one CTA. ``ahead`` gives sm90 a second set of registers for A, so that a
-    block is read and cast while the one before is multiplied; ``share_k`` gives its groups the same rows, and each of
-    them a part of every K block. On sm90 the last tile's rows come in boxes of ``part_rows``.
+    ``ahead`` gives sm90 a second set of registers for A, so that a block is read and cast while the one before is
+    multiplied; ``share_k`` gives its groups the same rows, and each of them a part of every K block. On sm90 the last
+    tile's rows come in boxes of ``part_rows``.
     """
 
     m: int
@@ -51,7 +50,6 @@ class PrenormShape:
     k: int = 64
     slots: int | None = None
     ctas_per_sm: int = 1
-    whole: bool = False
     ahead: bool = True
     share_k: bool = False
     part_rows: int | None = None
@@ -63,7 +61,6 @@ class PrenormShape:
             f"_k{self.k}" if self.k != 64 else "",
             f"_x{self.ctas_per_sm}" if self.ctas_per_sm > 1 else "",
             "_shared" if self.share_k else "",
-            "_whole" if self.whole else "",
         )
         return f"{self.m}x{self.n}{''.join(marks)}"
 
@@ -75,7 +72,6 @@ def tf32_hc_prenorm_gemm(shape: PrenormShape, slices: bool = False, arch: Arch =
     """
     axis = ("s",) if slices else ()
     rings, roles = _graph(shape, arch)
-    split = SplitK(splits=None, slices=slices, raster_group=1)
     return KernelSpec(
         name=f"{arch}_tf32_hc_prenorm_gemm{'_slices' if slices else ''}_{shape.label}",
         arch=arch,
@@ -90,7 +86,7 @@ def tf32_hc_prenorm_gemm(shape: PrenormShape, slices: bool = False, arch: Arch =
         roles=(*roles, Role(name="load", warps=1, body=TmaLoad(fills=("ab",), part_rows=shape.part_rows))),
         prologue=PROLOGUE,
         epilogue=(Store(to="d"),),
-        schedule=Persistent(raster_group=1) if shape.whole else split,
+        schedule=SplitK(splits=None, slices=slices, raster_group=1),
         ctas_per_sm=shape.ctas_per_sm,
     )
 

@@ -272,7 +272,7 @@ _SUBJECTS |= {
     "prenorm": Subject(tf32_hc_prenorm_gemm(PrenormShape(64, 24, slots=2)), m=70, n=24, k=576, sms=4),
     # warpgroups that share K: one CTA walks five tiles of one K block, which one of them may have read long before
     "prenorm_shared": Subject(
-        tf32_hc_prenorm_gemm(PrenormShape(64, 24, groups=2, slots=4, whole=True, share_k=True)), m=300, n=24, k=64
+        tf32_hc_prenorm_gemm(PrenormShape(64, 24, groups=2, slots=4, share_k=True)), m=300, n=24, k=64
     ),
     "sm120_prenorm": Subject(
         tf32_hc_prenorm_gemm(PrenormShape(64, 24, slots=2), arch=Arch.SM120), m=70, n=24, k=576, sms=4
