@@ -230,7 +230,7 @@ def _small_action(
                     raise Fault(f"cp.async: source address {address:#x} is not a multiple of {nbytes}")
                 data[row, :count] = memory.bytes_at(address, count)
         for span in spans(warp, "shared", targets, lanes, nbytes, nbytes):
-            note_write(warp, span, nbytes, False)
+            note_write(warp, span, nbytes, None)
             span.block.data[span.offsets[:, None] + np.arange(nbytes)] = data
         warp.cta.shadow.in_flight(words)
 

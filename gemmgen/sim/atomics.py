@@ -10,7 +10,7 @@ import numpy as np
 
 from .elementwise import destination
 from .errors import Fault, UnknownInstruction
-from .memory_ops import SPACES, active_lanes, address_call, spans
+from .memory_ops import SPACES, active_lanes, address_call, spans, tell_order
 from .packed import narrow, widen
 from .registry import CACHE_HINTS, SCOPES, Bind, Call, Mods, instruction
 from .types import DTYPES, Array, Instr, Mask, Vec, bits_of, dtype_of
@@ -57,6 +57,10 @@ def _operation(name: str, ptx_type: str) -> Callable[[Array, Array], Array]:
 @instruction("atom", "red")
 def atomic(instr: Instr) -> Bind:
     mods = Mods(instr)
+    order = (
+        next((part for part in instr.parts if part in ("acquire", "release", "acq_rel")), "relaxed"),
+        next((part for part in instr.parts if part in SCOPES), "gpu"),
+    )
     mods.flag("relaxed", "acquire", "release", "acq_rel", "noftz", *SCOPES, *CACHE_HINTS)
     if mods.flag("async"):
         raise UnknownInstruction(f"{instr.opcode!r}: red.async is not modelled")
@@ -81,7 +85,7 @@ def atomic(instr: Instr) -> Bind:
                 return
             warp.effects += 1
             for span in spans(warp, space, address()[lanes], lanes, size * count, size * count):
-                _order(warp, span)
+                _order(warp, span, order)
                 for i in range(count):
                     _apply(span, i, size, dtype, apply, [rows[i] for rows in sources], outs[i] if outs else None)
 
@@ -95,13 +99,14 @@ def _rows(warp: Warp, operand: Any, dtype: str, out: bool = False) -> list[Array
     return [destination(warp, item, dtype) if out else warp.src(item, dtype) for item in items]
 
 
-def _order(warp: Warp, span: Span) -> None:
-    """Atomics on shared memory pass order on, and their words are not judged as data."""
+def _order(warp: Warp, span: Span, order: tuple[str, str]) -> None:
+    """Atomics pass order on, those on global memory as far as they say, and their words are not judged as data."""
     if span.cta is None:
         if not span.block.writable:
             raise Fault(f"{span.block.name}: atomic on memory mapped read-only")
         if (maps := warp.cta.gpu.map_order) is not None:
             maps.written(warp, span.block, span.offsets, span.lanes)
+        tell_order(warp, span, order)
         return
     np.maximum(span.cta.flag_clock, warp.release(), out=span.cta.flag_clock)
     warp.acquire(span.cta.flag_clock)

@@ -36,6 +36,7 @@ def fence(instr: Instr) -> Bind:
         "sync_restrict::shared::cluster",
     )
     mods.done()
+    wide = not kind and bool({"gl", "gpu", "sys"} & set(instr.parts))
 
     def bind(warp: Warp, mask: Mask | None) -> Call:
         def call() -> None:
@@ -46,6 +47,8 @@ def fence(instr: Instr) -> Bind:
             if kind == "async":
                 warp.proxy_fence()
             warp.fence_clock = warp.clock.copy()
+            if wide and (order := warp.cta.gpu.global_order) is not None:
+                order.fence(warp, active_bits(warp, mask))
 
         return call
 

@@ -105,7 +105,7 @@ def ldmatrix(instr: Instr) -> Bind:
             for span in spans(warp, space, address()[:needed], lanes, _ROW_BYTES, _ROW_BYTES):
                 chosen = span.lanes
                 span.lanes = every[: chosen.size]
-                note_read(warp, span, _ROW_BYTES, False)
+                note_read(warp, span, _ROW_BYTES, None)
                 rows[chosen] = span.block.view(_ROW_BYTES).take(span.offsets >> 4)
             data = rows.view(np.uint8).reshape(needed, _ROW_BYTES)
             for row, value in zip(out, move.convert(data), strict=True):
@@ -136,7 +136,7 @@ def stmatrix(instr: Instr) -> Bind:
             for span in spans(warp, space, address()[:needed], lanes, _ROW_BYTES, _ROW_BYTES):
                 chosen = span.lanes
                 span.lanes = every[: chosen.size]  # every lane writes parts of every row
-                note_write(warp, span, _ROW_BYTES, False)
+                note_write(warp, span, _ROW_BYTES, None)
                 span.block.view(_ROW_BYTES)[span.offsets >> 4] = rows[chosen]
 
         return call

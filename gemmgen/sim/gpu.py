@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from . import families  # noqa: F401  (registers the instruction families)
 from .errors import Deadlock, Fault, Race, SimulationError, as_simulation_error
+from .global_order import MOST_WARPS, GlobalOrder
 from .labels import Labels
 from .machine import AsyncOp, Cluster, Triple
 from .map_order import MapOrder
@@ -24,6 +26,7 @@ from .memory import POISON, GlobalMemory
 from .module import Module
 from .program import Program
 from .schedule import Schedule
+from .types import LANES
 from .warp import Warp
 
 PATIENCE = 20_000  # instructions without an effect after which schedules become fair
@@ -78,6 +81,7 @@ class Gpu:
         self.discarded_rows = discarded_rows
         self.memory = GlobalMemory()
         self.map_order: MapOrder | None = None  # of a launch that copies tensors
+        self.global_order: GlobalOrder | None = None  # of a launch with atomics on global memory
         self.pending: list[AsyncOp] = []
         self.unlaunched: deque[Triple] = deque()  # first CTAs of clusters that wait for room, or to be cancelled
         self.progress = 0
@@ -141,6 +145,9 @@ class Gpu:
     def _run(self, program: Program, launch: Launch) -> None:
         self.pending = []
         self.map_order = MapOrder(self) if program.copies_tensors else None
+        warps = prod(launch.grid) * -(-prod(launch.block) // LANES)
+        counts = program.counts_globally and warps <= MOST_WARPS
+        self.global_order = GlobalOrder(self, warps) if counts else None
         steps = (range(0, g, c) for g, c in zip(launch.grid[::-1], launch.cluster[::-1], strict=True))
         self.unlaunched = deque((x, y, z) for z, y, x in itertools.product(*steps))
         room = max(1, self.sms // (launch.cluster[0] * launch.cluster[1] * launch.cluster[2]))

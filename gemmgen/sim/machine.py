@@ -154,13 +154,16 @@ class Cluster:
         self.barrier = ClusterBarrier(self)
 
     def _lay_out_clock(self) -> None:
-        """Components: warps, tensor pipes of the CTAs, mbarriers, then what each warp did in tensor memory."""
+        """Components: warps, tensor pipes of the CTAs, mbarriers, what warps did in tensor memory, the grid's warps."""
         warps: int = self.warps_per_cta * self.size
         self.warp_total = warps
         tensor = any(instr.base == "tcgen05" for instr in self.program.entry.instrs)
         self.first_barrier_component: int = warps + (self.size if tensor else 0)
         self.first_tensor_component: int = self.first_barrier_component + self.size * BARRIER_CLOCKS
-        self.clock_size = self.first_tensor_component + (warps if tensor else 0)
+        self.first_place: int = self.first_tensor_component + (warps if tensor else 0)
+        order = self.gpu.global_order
+        self.entered = 0 if order is None else order.enter(self)
+        self.clock_size = self.first_place + (0 if order is None else order.warps)
 
     def pipe_component(self, rank: int) -> int:
         """The tensor pipe of a CTA."""

@@ -64,8 +64,8 @@ def _edited(warp: Warp, lane: int, address: int, shared: bool) -> Array:
     if not shared and address >> 32 in warp.cta.gpu.memory.blocks:
         return _published(warp, address, lane)
     span = _shared_map(warp, address, lane)
-    note_read(warp, span, TENSOR_MAP_BYTES, False)
-    note_write(warp, span, TENSOR_MAP_BYTES, False)
+    note_read(warp, span, TENSOR_MAP_BYTES, None)
+    note_write(warp, span, TENSOR_MAP_BYTES, None)
     return _bytes(span)
 
 

@@ -149,9 +149,29 @@ def words_of(offsets: Array, nbytes: int) -> Array:
     return first if nbytes <= 4 else first[:, None] + np.arange(nbytes // 4)
 
 
-def note_read(warp: Warp, span: Span, nbytes: int, ordered: bool) -> None:
-    """Tell the shadow about a shared-memory load."""
+def order_of(instr: Instr) -> tuple[str, str] | None:
+    """What an access promises of the order of others, and to whom; None if it is an ordinary one."""
+    semantics = next((part for part in instr.parts if part in ORDERED), None)
+    if semantics is None:
+        return None
+    return semantics, next((part for part in instr.parts if part in SCOPES), "sys")
+
+
+def tell_order(warp: Warp, span: Span, order: tuple[str, str]) -> None:
+    """Whoever keeps the order of global memory hears of an access that makes some."""
+    keeper = warp.cta.gpu.global_order
+    if keeper is not None:
+        scope: object = {"cta": warp.cta.position, "cluster": warp.cta.cluster.first}.get(order[1], "grid")
+        keeper.touch(warp, span.block, span.offsets, span.lanes, order[0], scope)
+
+
+def note_read(warp: Warp, span: Span, nbytes: int, ordered: tuple[str, str] | None) -> None:
+    """Tell the shadow about a shared-memory load, and whoever keeps order about one of global memory."""
     if span.cta is None:
+        if ordered:
+            tell_order(warp, span, ordered)
+        elif (order := warp.cta.gpu.global_order) is not None:
+            order.read(warp, span.block, span.offsets, span.lanes, nbytes)
         return
     if ordered:
         warp.acquire(span.cta.flag_clock)
@@ -161,13 +181,17 @@ def note_read(warp: Warp, span: Span, nbytes: int, ordered: bool) -> None:
     span.cta.shadow.generic_read(warp, words_of(span.offsets, nbytes), lanes if nbytes <= 4 else lanes[:, None])
 
 
-def note_write(warp: Warp, span: Span, nbytes: int, ordered: bool) -> None:
+def note_write(warp: Warp, span: Span, nbytes: int, ordered: tuple[str, str] | None) -> None:
     """Tell the shadow about a shared-memory store, and whoever watches tensor maps about one to global memory."""
     if span.cta is None:
         if not span.block.writable:
             raise Fault(f"{span.block.name}: store at offset {int(span.offsets[0])} to memory mapped read-only")
         if (maps := warp.cta.gpu.map_order) is not None:
             maps.written(warp, span.block, span.offsets, span.lanes)
+        if ordered:
+            tell_order(warp, span, ordered)
+        elif (order := warp.cta.gpu.global_order) is not None:
+            order.write(warp, span.block, span.offsets, span.lanes, nbytes)
         return
     words = words_of(span.offsets, nbytes)
     if ordered:
@@ -222,8 +246,8 @@ def _element(ptx_type: str) -> tuple[int, Any]:
 @instruction("ld", "ldu")
 def load(instr: Instr) -> Bind:
     mods = Mods(instr)
-    ordered = mods.flag(*ORDERED)
-    mods.flag(*SCOPES, *CACHE_HINTS)
+    ordered = order_of(instr)
+    mods.flag(*ORDERED, *SCOPES, *CACHE_HINTS)
     mods.flag("unified", "weak", "sc")
     space = mods.pick(SPACES, "generic")
     count = int(mods.pick(("v2", "v4", "v8"), "v1")[1:])
@@ -275,7 +299,7 @@ def _load_b128(instr: Instr, space: str) -> Bind:
         def call() -> None:
             lanes = active_lanes(mask)
             for span in spans(warp, space, address()[lanes], lanes, 16, 16) if lanes.size else ():
-                note_read(warp, span, 16, False)
+                note_read(warp, span, 16, None)
                 index = (span.offsets // 8)[:, None] + np.arange(2)
                 row[span.lanes] = span.block.view(8)[index]
 
@@ -318,8 +342,8 @@ def _clear(rows: list[Array | None]) -> None:
 @instruction("st")
 def store(instr: Instr) -> Bind:
     mods = Mods(instr)
-    ordered = mods.flag(*ORDERED)
-    mods.flag(*SCOPES, *CACHE_HINTS)
+    ordered = order_of(instr)
+    mods.flag(*ORDERED, *SCOPES, *CACHE_HINTS)
     mods.flag("weak", "sc")
     if mods.flag("async", "bulk"):
         raise UnknownInstruction(f"{instr.opcode!r}: st.async is not modelled")
@@ -364,7 +388,7 @@ def _store_b128(target: Mem, source: Any, space: str) -> Bind:
             lanes = active_lanes(mask)
             warp.effects += 1
             for span in spans(warp, space, address()[lanes], lanes, 16, 16) if lanes.size else ():
-                note_write(warp, span, 16, False)
+                note_write(warp, span, 16, None)
                 span.block.view(8)[(span.offsets // 8)[:, None] + np.arange(2)] = row[span.lanes]
 
         return call

@@ -36,6 +36,10 @@ class Program:
         self.local_offsets: dict[str, int] = {}
         self.dynamic_start = self._lay_out()
         self.copies_tensors = any(instr.base == "cp" and "tensor" in instr.parts for instr in entry.instrs)
+        self.counts_globally = any(
+            instr.base in ("atom", "red") and not {"shared", "shared::cta", "shared::cluster"} & set(instr.parts)
+            for instr in entry.instrs
+        )
         self.params = Block("kernel parameters", PARAM_WINDOW, np.zeros(0, np.uint8))
         self.code_names: dict[str, Any] = self.shared.setdefault("names", {})
         # operands that differ by warp and are neither registers nor literals

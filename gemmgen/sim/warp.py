@@ -76,6 +76,15 @@ class Warp:
         self.clock = np.zeros((CLOCK_ROWS, cta.cluster.clock_size), np.int32)
         self.epoch = self.lane_epoch = self.soft_epoch = self.elect_epoch = 1
         self.clock[0, self.number] = 1
+        self.place = cta.cluster.entered + self.number  # among the warps of the grid
+        self.far = 0  # its component there, if order is kept
+        self.told: tuple[int, Array] | None = None  # what some lanes know of the grid, and others will when all meet
+        self.observed: Array | None = None  # by relaxed accesses: a fence makes it known
+        self.fenced: Array | None = None  # released by relaxed accesses
+        if (order := cta.gpu.global_order) is not None:
+            order.name(self)
+            self.far = cta.cluster.first_place + self.place
+            self.clock[0, self.far] = 1
         self.effects = 0
         self.spin: dict[int, Spin] = {}
         self.out = Outstanding()
@@ -97,6 +106,9 @@ class Warp:
     def release(self) -> Array:
         """Clock for others to join; what this warp does next is later than it."""
         out = self.clock.copy()
+        if self.told is not None:
+            known = out[:2, self.cta.cluster.first_place :]
+            np.maximum(known, self.told[1], out=known)
         self._next_epoch()
         return out
 
@@ -107,8 +119,16 @@ class Warp:
 
     def lane_sync(self) -> None:
         self.lane_epoch = self.soft_epoch = self.elect_epoch = self._next_epoch()
+        if self.told is not None:
+            self.learn(self.told[1])
+            self.told = None
         self.waited.clear()
         self.readers = self.writers = self.late_writers = 0
+
+    def learn(self, clock: Array) -> None:
+        """Join what another warp of the grid has released."""
+        known = self.clock[:2, self.cta.cluster.first_place :]
+        np.maximum(known, clock, out=known)
 
     def soft_sync(self) -> None:
         """A shuffle or vote: lanes meet, but memory order is not promised."""
@@ -142,6 +162,8 @@ class Warp:
     def _next_epoch(self) -> int:
         self.epoch += 1
         self.clock[0, self.number] = self.epoch
+        if self.far:
+            self.clock[0, self.far] = self.epoch
         return self.epoch
 
     def settle_loads(self) -> None:
