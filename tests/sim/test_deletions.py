@@ -19,6 +19,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "simulator_deletions.md"
         ("bf16_nn_c", 3),
         ("fp8", 7),
         ("fp8_pair", 11),
+        ("push", 7),
+        ("fp8_share", 7),
         ("sm100_fp8", 9),
         ("sm100_pair", 13),
         ("sm100_clc_pair", 17),

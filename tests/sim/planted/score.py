@@ -26,6 +26,8 @@ TITLES = {
     "fp8": "FP8 128x128",
     "bf16_nn_c": "BF16 nn 64x64 with C",
     "fp8_pair": "FP8 128x128, cluster (2, 1)",
+    "push": "FP8 64x32, a cluster shares K",
+    "fp8_share": "FP8 64x32, CTAs share tiles",
     "sm100_fp8": "sm100 FP8 128x32",
     "sm100_pair": "sm100 FP8 256x32, 2 CTAs",
     "sm100_clc_pair": "sm100 BF16 256x32, 2 CTAs, launch control",
@@ -38,6 +40,40 @@ WARNED = (
     "them in `report.warnings`."
 )
 REASONS: tuple[tuple[str, str, str], ...] = (
+    (
+        "bar.warp.sync",
+        r"shares K #2$|share tiles #4$",
+        "It stands behind lane 0's wait for a staging buffer. Each warp stores so little here that every buffer is "
+        "filled for the first time.",
+    ),
+    (
+        "bulk wait",
+        r"share.* #1$",
+        "It waits until a staging buffer is free. Each warp stores so little here that every buffer is filled for the "
+        "first time.",
+    ),
+    (
+        "bulk commit",
+        r"share",
+        "The only one of the warp: its copies are in no group that the last wait could wait for, so a CTA exits while "
+        "the copy engine still reads its shared memory.",
+    ),
+    (
+        "bar.warp.sync",
+        r"shares K #[45]$",
+        "It brings the loading warp together, whose lane 0 alone made barriers and copied, before the barrier of the "
+        "CTA and before that of the cluster. In the simulator lanes advance together; PTX does not promise that.",
+    ),
+    (
+        "cluster barrier",
+        r"shares K #4$",
+        "The loading warp's wait: it sends nothing to other CTAs, and the warps that multiply wait for the same.",
+    ),
+    (
+        "mbarrier wait",
+        r"shares K #3 on ab\.empty$",
+        "That of a CTA's first K block, which finds every slot empty; it is the text of the others.",
+    ),
     (
         "bar.warp.sync",
         r"launch control #1$",
@@ -94,12 +130,6 @@ REASONS: tuple[tuple[str, str, str], ...] = (
         "It orders a warp's reads of a slot before what the copy engine writes there next: an arrival does not wait "
         "for ldmatrix, and an H100 did overwrite what was yet to be read. The simulator reads at once, so no element "
         "is wrong there. Several public kernels get away without it.",
-    ),
-    (
-        "bar.warp.sync",
-        r"split-K #[23]$",
-        "They stand around lane 0's atomic count: what the other lanes wrote of the split's sums comes before it, what "
-        "they read after it. That is global memory: the simulator carries stores to it out at once and keeps no order.",
     ),
     (
         "bulk wait",
