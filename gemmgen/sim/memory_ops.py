@@ -150,8 +150,10 @@ def words_of(offsets: Array, nbytes: int) -> Array:
 
 
 def note_read(warp: Warp, span: Span, nbytes: int, ordered: bool) -> None:
-    """Tell the shadow about a shared-memory load."""
+    """Tell the shadow about a shared-memory load; of a global one those who watch kernels ahead."""
     if span.cta is None:
+        if warp.unwaited:
+            warp.cta.gpu.in_use.check_lanes(warp, span, nbytes)
         return
     if ordered:
         warp.acquire(span.cta.flag_clock)
@@ -162,10 +164,12 @@ def note_read(warp: Warp, span: Span, nbytes: int, ordered: bool) -> None:
 
 
 def note_write(warp: Warp, span: Span, nbytes: int, ordered: bool) -> None:
-    """Tell the shadow about a shared-memory store, and whoever watches tensor maps about one to global memory."""
+    """Tell the shadow about a shared-memory store; of a global one those who watch tensor maps and kernels ahead."""
     if span.cta is None:
         if not span.block.writable:
             raise Fault(f"{span.block.name}: store at offset {int(span.offsets[0])} to memory mapped read-only")
+        if warp.unwaited:
+            warp.cta.gpu.in_use.check_lanes(warp, span, nbytes, write=True)
         if (maps := warp.cta.gpu.map_order) is not None:
             maps.written(warp, span.block, span.offsets, span.lanes)
         return
