@@ -76,6 +76,5 @@ def _lanes(warp: Warp, lane: int) -> int:
 
 def _fault(place: str, lanes: int, write: bool) -> Fault:
     did, may = ("write", "use") if write else ("read", "write")
-    return Fault(
-        f"{place}: lanes {lane_ranges(lanes)} {did} it before their griddepcontrol.wait; a kernel ahead may still {may} it"
-    )
+    who = f"lanes {lane_ranges(lanes)} {did} it before their griddepcontrol.wait"
+    return Fault(f"{place}: {who}; a kernel ahead may still {may} it")

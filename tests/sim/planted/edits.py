@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import (
     barrier_edits,
     copy_edits,
+    early_edits,
     matrix_edits,
     prologue_edits,
     push_edits,
@@ -27,6 +28,7 @@ __all__ = [
     "Edit",
     "barrier_edits",
     "copy_edits",
+    "early_edits",
     "matrix_edits",
     "prologue_edits",
     "push_edits",
