@@ -18,9 +18,9 @@ from gemmgen.ops.launch import Launch, Prepared, Slots, metadata, relaunch, row_
 from gemmgen.ops.memory import check_layouts, check_no_gradient, check_overlap, span
 from gemmgen.ops.problem import Tensors, check_problem
 from gemmgen.ops.workspace import allocate, empty_on
-from gemmgen.runtime.arguments import Encoder, Problem, TensorView, grid_size, with_splits, workspace_bytes
+from gemmgen.runtime.arguments import Encoder, Problem, TensorView, grid_size, in_use, with_splits, workspace_bytes
 from gemmgen.runtime.kernel_text import Target
-from gemmgen.runtime.targets import current_target
+from gemmgen.runtime.targets import current_target, simulator
 
 PREPARED_LIMIT = 16384
 """Metadata remembered per operator; a server that sees more sizes starts over."""
@@ -183,15 +183,17 @@ class Dispatcher:
         return Problem(sizes, views, dict(zip(self.scalars, scalars, strict=True)), workspace)
 
     def _simulate(self, slots: Slots, sizes: Mapping[str, int], scalars: tuple[float, ...]) -> None:
-        target: Target = current_target(slots[self._at].device)
+        target = simulator()
         kernel, tensors, _ = self._ready(self._named(slots), sizes, target)
         sizes = with_splits(kernel.plan, sizes, target.sms)
-        room = allocate(workspace_bytes(kernel.plan, sizes, target.sms), slots[self._at].device)
+        needed = workspace_bytes(kernel.plan, sizes, target.sms)
+        room = allocate(needed, slots[self._at].device)
         workspace = {name: target.address(each, name) for name, each in room.items()}
         problem = self._problem(sizes, tensors, target, scalars, workspace)
         params = whole_block(kernel.plan, problem, encoder(target))
         grid = (grid_size(kernel.plan, sizes, target.sms), 1, 1)
-        target.launch(target.load(kernel.text), grid, params, 0, kernel.plan.programmatic_launch)
+        early = kernel.plan.programmatic_launch
+        target.launch(target.load(kernel.text), grid, params, 0, early, in_use(kernel.plan, problem, needed))
 
 
 def encoder(target: Target) -> Encoder:

@@ -135,6 +135,35 @@ def _split_bytes(plan: Plan, sizes: Mapping[str, int], sms: int) -> dict[str, in
     return {"partials": warps * splits * plan.sums * LANES * 4, "arrivals": warps * 4}
 
 
+def in_use(plan: AnyPlan, problem: Problem, room: Mapping[str, int]) -> list[tuple[int, int]]:
+    """Addresses and bytes of what kernels ahead of an early launch may use until it waits: all but what is read ahead.
+
+    ``room`` are the bytes of each workspace, whose last user may be still running.
+    """
+    if isinstance(plan, LayoutPlan) or not plan.programmatic_launch:
+        return []
+    promised = [problem.tensors[name] for name in plan.ahead]
+    ranges = [(problem.workspace[name], size) for name, size in room.items()]
+    for name, view in problem.tensors.items():
+        if view not in promised:
+            dtype = plan.operand(name).dtype
+            ranges += _runs(view, dtype.packed * dtype.bits // 8)
+    return ranges
+
+
+def _runs(view: TensorView, size: int) -> list[tuple[int, int]]:
+    """A tensor's bytes, run by run: between its rows may lie what is another's."""
+    if 0 in view.shape:
+        return []
+    starts, nbytes = [view.address], size
+    for stride, count in sorted((stride * size, count) for stride, count in zip(view.strides, view.shape, strict=True)):
+        if stride == nbytes or count == 1:
+            nbytes *= count
+        else:
+            starts = [start + stride * i for start in starts for i in range(count)]
+    return [(start, nbytes) for start in starts]
+
+
 def pack(plan: AnyPlan, problem: Problem, encode: Encoder) -> bytes:
     """The parameter struct, field by field in the plan's order; every field is naturally aligned by that order."""
     return b"".join(_field(plan, param, problem, encode) for param in plan.params)

@@ -119,9 +119,18 @@ class SimTarget:
             )
 
     def launch(
-        self, handle: SimKernel, grid: Grid, params: bytes, stream: int = 0, programmatic_launch: bool = False
+        self,
+        handle: SimKernel,
+        grid: Grid,
+        params: bytes,
+        stream: int = 0,
+        programmatic_launch: bool = False,
+        in_use: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """Run to the end; a broken rule is a `sim.SimulationError`. There are no streams: launches run in order."""
+        """Run to the end; a broken rule is a `sim.SimulationError`. There are no streams: launches run in order.
+
+        An early launch does not overlap the one ahead either; it faults where it touches what is ``in_use`` by that.
+        """
         text = handle.text
         report = self._gpu.launch(
             handle.module,
@@ -132,6 +141,7 @@ class SimTarget:
             shared_bytes=text.shared_bytes,
             params=[bytes(params)],
             labels=text.labels,
+            in_use=in_use if programmatic_launch else (),
         )
         self.reports.append(report)
 

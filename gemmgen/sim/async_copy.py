@@ -143,7 +143,7 @@ def _bulk_copy(instr: Instr, mods: Mods, reduction: str) -> Bind:
             if bar is not None:
                 from_shared = direction[1] != "global"
                 chosen = None if ranks is None else ranks(lane)
-                bulk_load(warp, instr, to(lane), origin(lane), size(lane), bar(lane), from_shared, chosen)
+                bulk_load(warp, instr, lane, to(lane), origin(lane), size(lane), bar(lane), from_shared, chosen)
             else:
                 bulk_store(warp, instr, lane, to(lane), origin(lane), size(lane), reduction, element)
 
@@ -207,6 +207,10 @@ def _small_copy(instr: Instr) -> Bind:
             warp.effects += 1
             targets, sources = to()[lanes], origin()[lanes].copy()
             valid = np.full(lanes.size, nbytes) if size is None else np.minimum(size[lanes], nbytes)
+            if warp.unwaited:
+                for lane, source, count in zip(lanes.tolist(), sources.tolist(), valid.tolist(), strict=True):
+                    if count:
+                        warp.cta.gpu.in_use.check_bytes(warp, lane, source, count)
             words = np.unique(words_of((targets - warp.cta.shared_base).astype(np.int64), nbytes))
             action = _small_action(warp, lanes, targets, sources, valid, nbytes, words)
             op = AsyncOp("cp_async", instr.text[:80], action)

@@ -85,7 +85,7 @@ def atomic(instr: Instr) -> Bind:
                 return
             warp.effects += 1
             for span in spans(warp, space, address()[lanes], lanes, size * count, size * count):
-                _order(warp, span, order)
+                _order(warp, span, size * count, order)
                 for i in range(count):
                     _apply(span, i, size, dtype, apply, [rows[i] for rows in sources], outs[i] if outs else None)
 
@@ -99,11 +99,13 @@ def _rows(warp: Warp, operand: Any, dtype: str, out: bool = False) -> list[Array
     return [destination(warp, item, dtype) if out else warp.src(item, dtype) for item in items]
 
 
-def _order(warp: Warp, span: Span, order: tuple[str, str]) -> None:
+def _order(warp: Warp, span: Span, nbytes: int, order: tuple[str, str]) -> None:
     """Atomics pass order on, those on global memory as far as they say, and their words are not judged as data."""
     if span.cta is None:
         if not span.block.writable:
             raise Fault(f"{span.block.name}: atomic on memory mapped read-only")
+        if warp.unwaited:
+            warp.cta.gpu.in_use.check_lanes(warp, span, nbytes, write=True)
         if (maps := warp.cta.gpu.map_order) is not None:
             maps.written(warp, span.block, span.offsets, span.lanes)
         tell_order(warp, span, order)

@@ -111,8 +111,9 @@ def tensor_load(
     """Global memory to the box's place in one or several CTAs, completing on a barrier there, or of the CTA's pair."""
     tensor, use = load_map(warp, instr, lane, map_address)
     check_coordinates(tensor, coords)
-    memory = warp.cta.gpu.memory
-    block = memory.at(tensor.address)
+    block = warp.cta.gpu.memory.at(tensor.address)
+    if warp.unwaited:
+        warp.cta.gpu.in_use.check_box(warp, lane, tensor, coords)
 
     def fetch() -> Array:
         return gather_box(tensor, coords, block.data, block.base)
@@ -131,13 +132,23 @@ def tensor_load(
 
 
 def bulk_load(
-    warp: Warp, instr: Instr, target: int, source: int, size: int, barrier: int, from_shared: bool, mask: int | None
+    warp: Warp,
+    instr: Instr,
+    lane: int,
+    target: int,
+    source: int,
+    size: int,
+    barrier: int,
+    from_shared: bool,
+    mask: int | None,
 ) -> None:
     """Bytes from global memory, or from the own shared memory, to one or several CTAs."""
     if size % 16 or source % 16 or target % 16:
         raise Fault(f"cp.async.bulk: size {size}, source {source:#x} and target {target:#x} must be multiples of 16")
     if not size:
         return
+    if warp.unwaited and not from_shared:
+        warp.cta.gpu.in_use.check_bytes(warp, lane, source, size)
     clock = warp.clock.copy()
 
     def fetch() -> Array:
@@ -243,6 +254,8 @@ def tensor_store(
     block = warp.cta.gpu.memory.at(tensor.address)
     if not block.writable:
         raise Fault(f"{block.name}: tensor store to memory mapped read-only")
+    if warp.unwaited:
+        warp.cta.gpu.in_use.check_box(warp, lane, tensor, coords, write=True)
 
     def read() -> Array:
         return load_shared_box(tensor, cta.smem.data, offset)
@@ -269,6 +282,8 @@ def bulk_store(
     if size % 16 or target % 16:
         raise Fault(f"cp.async.bulk: size {size} and target {target:#x} must be multiples of 16")
     cta, offset = _own_shared(warp, source, 16)
+    if warp.unwaited:
+        warp.cta.gpu.in_use.check_bytes(warp, lane, target, size, write=True)
 
     def read() -> Array:
         if offset + size > cta.smem.nbytes:

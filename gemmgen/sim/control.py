@@ -165,10 +165,20 @@ def _nothing(warp: Warp, mask: Mask | None) -> Call:
 @instruction("griddepcontrol")
 def griddepcontrol(instr: Instr) -> Bind:
     mods = Mods(instr)
-    if not mods.pick(("wait", "launch_dependents")):
+    which = mods.pick(("wait", "launch_dependents"))
+    if not which:
         raise UnknownInstruction(f"{instr.opcode!r}: only .wait and .launch_dependents exist")
     mods.done()
-    return _nothing
+    if which == "launch_dependents":
+        return _nothing
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        def call() -> None:
+            warp.unwaited &= ~active_bits(warp, mask)
+
+        return call
+
+    return bind
 
 
 @instruction("prefetch", "prefetchu", "discard", "applypriority", "createpolicy", "pmevent")

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from . import families  # noqa: F401  (registers the instruction families)
 from .errors import Deadlock, Fault, Race, SimulationError, as_simulation_error
 from .global_order import MOST_WARPS, GlobalOrder
+from .in_use import InUse, Range
 from .labels import Labels
 from .machine import AsyncOp, Cluster, Triple
 from .map_order import MapOrder
@@ -82,6 +83,7 @@ class Gpu:
         self.memory = GlobalMemory()
         self.map_order: MapOrder | None = None  # of a launch that copies tensors
         self.global_order: GlobalOrder | None = None  # of a launch with atomics on global memory
+        self.in_use = InUse(self.memory)  # by kernels ahead of a launch
         self.pending: list[AsyncOp] = []
         self.unlaunched: deque[Triple] = deque()  # first CTAs of clusters that wait for room, or to be cancelled
         self.progress = 0
@@ -110,12 +112,15 @@ class Gpu:
         cluster: Sequence[int] = (1, 1, 1),
         shared_bytes: int = 0,
         labels: Labels | None = None,
+        in_use: Sequence[Range] = (),
     ) -> Report:
-        """Run a grid to completion."""
+        """Run a grid to completion. in_use: addresses and bytes of what kernels ahead of this one, which was launched
+        early, may still read or write: a thread that touches it before its griddepcontrol.wait is a Fault."""
         began = time.perf_counter()
         launch = Launch(_triple(grid), _triple(block), _triple(cluster), shared_bytes, labels or Labels(), self.sms)
         program = self._program(module, entry)
         program.set_params(list(params))
+        self.in_use = InUse(self.memory, in_use)
         _check_launch(launch, program)
         self.report = Report()
         self.schedule.reset()

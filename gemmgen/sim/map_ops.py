@@ -85,6 +85,8 @@ def _published(warp: Warp, address: int, lane: int) -> Array:
     """The 128 bytes of a map in global memory, about to be written."""
     gpu = warp.cta.gpu
     data = gpu.memory.bytes_at(address, TENSOR_MAP_BYTES, write=True)
+    if warp.unwaited:
+        gpu.in_use.check_bytes(warp, lane, address, TENSOR_MAP_BYTES, write=True)
     if gpu.map_order is not None:
         gpu.map_order.written_whole(warp, address, lane)
     return data

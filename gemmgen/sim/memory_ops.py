@@ -166,8 +166,10 @@ def tell_order(warp: Warp, span: Span, order: tuple[str, str]) -> None:
 
 
 def note_read(warp: Warp, span: Span, nbytes: int, ordered: tuple[str, str] | None) -> None:
-    """Tell the shadow about a shared-memory load, and whoever keeps order about one of global memory."""
+    """Tell the shadow about a shared-memory load; of a global one those who keep order and watch kernels ahead."""
     if span.cta is None:
+        if warp.unwaited:
+            warp.cta.gpu.in_use.check_lanes(warp, span, nbytes)
         if ordered:
             tell_order(warp, span, ordered)
         elif (order := warp.cta.gpu.global_order) is not None:
@@ -182,10 +184,12 @@ def note_read(warp: Warp, span: Span, nbytes: int, ordered: tuple[str, str] | No
 
 
 def note_write(warp: Warp, span: Span, nbytes: int, ordered: tuple[str, str] | None) -> None:
-    """Tell the shadow about a shared-memory store, and whoever watches tensor maps about one to global memory."""
+    """Tell the shadow about a shared store; of a global one those who watch order, tensor maps and kernels ahead."""
     if span.cta is None:
         if not span.block.writable:
             raise Fault(f"{span.block.name}: store at offset {int(span.offsets[0])} to memory mapped read-only")
+        if warp.unwaited:
+            warp.cta.gpu.in_use.check_lanes(warp, span, nbytes, write=True)
         if (maps := warp.cta.gpu.map_order) is not None:
             maps.written(warp, span.block, span.offsets, span.lanes)
         if ordered:

@@ -46,6 +46,7 @@ __all__ = [
     "replace_field",
     "scatter_box",
     "store_shared_box",
+    "touched_bytes",
     "valid_byte_range",
 ]
 
@@ -172,6 +173,14 @@ def valid_byte_range(m: TensorMap, coords: Sequence[int], store: bool = False) -
     """First and one past the last global address a copy of the box touches; None when all of it is out of bounds."""
     clip = _clip(m, tuple(coords), store)
     return None if clip is None else (m.address + clip.offset, m.address + clip.last + 1)
+
+
+def touched_bytes(
+    m: TensorMap, coords: Sequence[int], buffer: Bytes, buffer_address: int, store: bool = False
+) -> Bytes:
+    """The bytes of a buffer that a copy of the box reads or writes, as a view that may be empty."""
+    clip = _clip(m, tuple(coords), store)
+    return buffer[:0] if clip is None else _window(m, clip, buffer, buffer_address)
 
 
 def _window(m: TensorMap, clip: _Clip, buffer: Bytes, buffer_address: int) -> Bytes:

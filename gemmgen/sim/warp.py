@@ -67,6 +67,7 @@ class Warp:
         self.registers = Registers(cta.program.entry.counts)
         self.rows = self.registers.rows
         self.live = (1 << threads) - 1
+        self.unwaited = self.live if cta.gpu.in_use else 0  # lanes before their griddepcontrol.wait, if it matters
         self.groups = [Group(0, self.live)]
         self.group = self.groups[0]
         self.mask = np.zeros(LANES, np.bool_)  # changed in place; masked code is bound to it

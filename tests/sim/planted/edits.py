@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import (
     barrier_edits,
     copy_edits,
+    early_edits,
     matrix_edits,
     meeting_edits,
     prologue_edits,
@@ -28,6 +29,7 @@ __all__ = [
     "Edit",
     "barrier_edits",
     "copy_edits",
+    "early_edits",
     "matrix_edits",
     "meeting_edits",
     "prologue_edits",

@@ -30,7 +30,7 @@ from gemmgen.ops.block import whole_block
 from gemmgen.ops.dispatch import encoder
 from gemmgen.ops.kernels import Kernel, kernel_of
 from gemmgen.runtime.architectures import resolve
-from gemmgen.runtime.arguments import Problem, TensorView, grid_size, with_splits, workspace_bytes
+from gemmgen.runtime.arguments import Problem, TensorView, grid_size, in_use, with_splits, workspace_bytes
 from gemmgen.runtime.compiler import cached_ptx
 from gemmgen.runtime.sim_target import SimKernel, SimTarget
 from gemmgen.runtime.simulation import Simulation
@@ -114,12 +114,15 @@ class Subject:
             for name, each in tensors.items()
         }
         sizes = with_splits(self.plan, self.sizes, self.sms)
-        workspace = {name: self._room(name, size) for name, size in workspace_bytes(self.plan, sizes, self.sms).items()}
+        needed = workspace_bytes(self.plan, sizes, self.sms)
+        workspace = {name: self._room(name, size) for name, size in needed.items()}
         places = {name: target.address(each, name) for name, each in workspace.items()}
         scalars = {each.name: SCALAR for each in self.spec.operands if each.is_scalar}
-        params = whole_block(self.plan, Problem(sizes, views, scalars, places), encoder(target))
+        problem = Problem(sizes, views, scalars, places)
+        params = whole_block(self.plan, problem, encoder(target))
         grid = (grid_size(self.plan, sizes, self.sms), 1, 1)
-        target.launch(SimKernel(self.kernel.text, module), grid, params)
+        early = self.plan.programmatic_launch
+        target.launch(SimKernel(self.kernel.text, module), grid, params, 0, early, in_use(self.plan, problem, needed))
         self._judge(output)
         self._judge_reductions(reductions)
         if any(room.any() for name, room in workspace.items() if is_counter(name)):
