@@ -44,7 +44,61 @@ def test_held_back_problems_are_fixed_and_within_bounds() -> None:
     problems = selection.held_back()
     assert len(problems) == 40 and problems == selection.held_back()
     assert all(1 <= each.m <= 16384 and each.n % 64 == each.k % 64 == 0 for each in problems)
-    assert max(each.m * each.n * each.k for each in problems) <= selection.MOST_PRODUCTS
+    assert max(each.m * each.n * each.k for each in problems) <= selection.MOST_PRODUCTS == 2**38
+    many, most = (sum(each.m >= least for each in problems) for least in (1024, 4096))
+    assert f"of the 40 problems {many} have m >= 1024, and {most} of these m >= 4096" in selection.__doc__
+
+
+def test_the_page_says_how_many_drawn_problems_have_many_rows() -> None:
+    report = module("report")
+    rows = [{"set": "random", "op": op, "m": m, "n": 64, "k": 64} for op in ("a", "b") for m in (1, 2000, 5000)]
+    assert report.bounds(rows)[-1] == "many rows: of 3 problems 2 have m >= 1024, and 1 of these m >= 4096."
+    assert report.bounds([{**row, "set": "listed"} for row in rows]) == []
+
+
+def test_deepgemm_after_a_read_has_a_column_where_it_was_in_the_run() -> None:
+    report = module("report")
+    row = {"kind": "fp8", "m": 64, "n": 576, "k": 7168, "tile": "64x32", "worst_tile": 1e-3}
+    times = {"us": 8.0, "cublas_us": 9.0, "deepgemm_us": 10.0}
+    row |= {f"{name}_{flush}": us for name, us in times.items() for flush in ("write", "read")}
+    row["deepgemm_us_read"] = 16.0
+    assert report.summary("fp8", [row], {})[2:5:2] == [
+        "| m | / cuBLAS (w) | / cuBLAS (r) | / DeepGEMM (w) | / DeepGEMM (r) |",
+        "| 64 | 0.889 | 0.889 | 0.800 | 0.500 |",
+    ]
+    head, _, line = report.table("fp8", [row], {})[2:5]
+    assert head.split(" | ")[8:10] == ["/ DeepGEMM (w)", "/ DeepGEMM (r)"] and line.split(" | ")[8:10] == [
+        "0.800",
+        "0.500",
+    ]
+    del row["deepgemm_us_read"]
+    assert "DeepGEMM (r)" not in "".join(report.summary("fp8", [row], {}) + report.table("fp8", [row], {}))
+
+
+def test_both_cards_stand_beside_the_goals() -> None:
+    """Numbers short of a goal are in italics; what was not measured is blank; a placed peer is by way of cuBLAS."""
+    cards = module("cards")
+    bar = cards.Bar("what", 1.1, (1.2, 1.0996, None, 1.05))
+    assert bar.line == "| what | at least 1.10 | 1.200 | 1.100 |  | *1.050* |"
+    assert cards.Bar("us", 5.0, (5.1, 4.0), more=False).line == "| us | at most 5.00 | *5.100* | 4.000 |"
+    report, goals = module("report"), module("goals")
+    found = goals.goals(report.load, report.geomean)
+    lines = "\n".join(cards.bars(report.load, report.geomean, report.peers(), found))
+    for goal in found[:5]:
+        assert f"| {goal.what} | at least {goal.goal:.2f} | " in lines
+        assert f"{goal.value:.3f}" in lines
+
+
+def test_problems_that_another_library_is_faster_at_are_counted() -> None:
+    cards = module("cards")
+    rows = [
+        {"kind": kind, "m": m, "n": 64, "k": 128, "us_write": us, "cublas_us_write": 10.0, "deepgemm_us_write": 10.0}
+        for kind in ("fp8", "bf16")
+        for m, us in ((1, 10.2), (2, 10.4), (3, 12.0))
+    ]
+    lines = cards.drawn(lambda name: {"rows": rows}, "h200")
+    assert "| | problems | more than 3 % slower | worst time over theirs | m x n x k |" in lines
+    assert "| FP8 over DeepGEMM | 3 | 2 | 1.200 | 3 x 64 x 128 |" in lines
 
 
 def test_a_pick_is_judged_by_the_times_that_were_measured() -> None:
