@@ -20,6 +20,8 @@ TOP = Path(__file__).resolve().parents[1]
 RESULTS = TOP / "benchmarks" / "results"
 DOCUMENT = TOP / "docs" / "performance.md"
 H200 = TOP / "docs" / "performance_h200.md"
+BESIDE = {"deep_gemm": "DeepGEMM", "triton": "Triton"}
+"""Libraries whose versions files have, but for those from before they were kept."""
 Row = dict[str, Any]
 
 
@@ -35,7 +37,10 @@ def geomean(values: Iterable[float]) -> float:
 def environment(result: dict[str, Any]) -> str:
     env = result["environment"]
     driver = f"driver for CUDA {env['cuda_driver']}, " if "cuda_driver" in env else ""
-    return f"{env['card']} ({env['sms']} SMs), {driver}NVRTC {env['nvrtc']}, torch {env['torch']}, {env['date']}"
+    beside = "".join(f"{words} {env[name]}, " for name, words in BESIDE.items() if name in env)
+    return (
+        f"{env['card']} ({env['sms']} SMs), {driver}NVRTC {env['nvrtc']}, torch {env['torch']}, {beside}{env['date']}"
+    )
 
 
 def peers() -> dict[tuple[str, int, int, int], float]:

@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 from bounds import GRAIN, MOST_COLUMNS, MOST_ELEMENTS, MOST_PRODUCTS, MOST_ROWS
-from environment import environment
+from environment import card, environment, keep_apart
 
 from gemmgen.commands.measuring import measure
 from gemmgen.commands.targets import Sizes
@@ -112,6 +112,7 @@ def main() -> None:
         sms = int(kept["environment"]["sms"])
         new = listed(given.listed) if given.listed else kept["rows"]
     else:
+        keep_apart(given.json, card())
         sms = torch.cuda.get_device_properties(0).multi_processor_count
         new = measured([(operator, sizes) for operator in OPERATORS for sizes in held_back(given.problems)], sms)
         kept = {"environment": environment(), **kept}

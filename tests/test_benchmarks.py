@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,6 +33,15 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def module(name: str) -> ModuleType:
     return importlib.import_module(name)
+
+
+def _main() -> ModuleType:
+    """The command `python benchmarks`, whose module's name is taken."""
+    spec = importlib.util.spec_from_file_location("benchmarks_command", FOLDER / "__main__.py")
+    assert spec is not None and spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
 
 
 def test_the_page_says_what_the_results_say() -> None:
@@ -99,6 +110,67 @@ def test_problems_that_another_library_is_faster_at_are_counted() -> None:
     lines = cards.drawn(lambda name: {"rows": rows}, "h200")
     assert "| | problems | more than 3 % slower | worst time over theirs | m x n x k |" in lines
     assert "| FP8 over DeepGEMM | 3 | 2 | 1.200 | 3 x 64 x 128 |" in lines
+
+
+H100, H200 = "NVIDIA H100 80GB HBM3", "NVIDIA H200"
+
+
+@pytest.mark.parametrize(("name", "file"), [(H100, "dense_h100.json"), (H200, "dense_h200.json")])
+def test_results_go_to_the_file_of_the_card(name: str, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the suite alone, and of the command that writes pages behind it."""
+    dense, command, report = module("dense"), _main(), module("report")
+    written: list[Path] = []
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--few"])
+    monkeypatch.setattr(dense, "card", lambda: name)
+    monkeypatch.setattr(command, "card", lambda: name)
+    monkeypatch.setattr(dense, "suite", lambda path, *_: written.append(path))
+    dense.main()
+    command.main()
+    assert written == 2 * [report.RESULTS / file]
+
+
+def test_a_card_without_a_file_of_results_is_told_to_name_one() -> None:
+    environment = module("environment")
+    with pytest.raises(SystemExit, match=r"no file for results of NVIDIA A100.*HBM3, NVIDIA H200; name one"):
+        environment.results_of("dense", "NVIDIA A100")
+
+
+def test_results_of_another_card_are_not_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    dense, file = module("dense"), tmp_path / "dense.json"
+    kept = json.dumps({"environment": {"card": H100}, "rows": []})
+    file.write_text(kept)
+    monkeypatch.setattr(dense, "card", lambda: H200)
+    monkeypatch.setattr(dense, "compile_first", lambda problems: pytest.fail("was not refused"))
+    with pytest.raises(SystemExit, match=rf"has results of {H100}, which those of {H200} would replace; name another"):
+        dense.suite(file, 1, [(64, 64, 128)])
+    assert file.read_text() == kept
+
+
+def test_results_of_the_same_card_or_of_none_are_replaced(tmp_path: Path) -> None:
+    environment, file = module("environment"), tmp_path / "dense.json"
+    environment.keep_apart(file, H200)
+    for text in ("", "[]", '{"rows": []}', json.dumps({"environment": {"card": H200}})):
+        file.write_text(text)
+        environment.keep_apart(file, H200)
+
+
+def test_versions_of_libraries_are_kept_where_they_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment, report = module("environment"), module("report")
+
+    def found(name: str) -> ModuleType:
+        if name == "triton":
+            raise OSError("does not load")
+        library = ModuleType(name)
+        library.__dict__["__version__"] = "2.6.1"
+        return library
+
+    monkeypatch.setattr(environment, "import_module", found)
+    versions = environment.versions.__wrapped__()
+    assert versions == {"deep_gemm": "2.6.1"}
+    before = {"card": H200, "sms": "132", "nvrtc": "13.0", "torch": "2.11", "date": "2026-11-30"}
+    lines = [report.environment({"environment": {**before, **more}}) for more in ({}, versions)]
+    assert lines[0] == "NVIDIA H200 (132 SMs), NVRTC 13.0, torch 2.11, 2026-11-30"
+    assert lines[1] == "NVIDIA H200 (132 SMs), NVRTC 13.0, torch 2.11, DeepGEMM 2.6.1, 2026-11-30"
 
 
 def test_a_pick_is_judged_by_the_times_that_were_measured() -> None:
