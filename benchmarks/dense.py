@@ -1,7 +1,8 @@
 """Dense FP8 and BF16 GEMM through the public ops, beside cuBLAS and other libraries that are there, in the same run.
 
-    python benchmarks/dense.py --json benchmarks/results/dense_h100.json
+    python benchmarks/dense.py
 
+Results go to the card's file in benchmarks/results/ unless ``--json`` names another, and replace no other card's.
 cuBLAS FP8 is ``torch._scaled_mm`` with one scale a tensor and fast accumulation: it does less work than block scaling.
 Inputs are normal, scales are those of the quantiser, A's scales already m-contiguous. Every kernel that is timed wrote
 a poisoned output first, which was compared with an fp32 reference; a wrong one is no row's time.
@@ -13,10 +14,11 @@ import argparse
 import math
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
-from environment import write
+from environment import card, keep_apart, results_of, write
 from inputs import worst_tile
 from peers import Peer, peers
 from problem import KINDS, Problem
@@ -112,8 +114,11 @@ def line(row: dict[str, Any]) -> str:
     )
 
 
-def suite(path: str, repeats: int, problems: Problems, flushed: Iterable[str] = FLUSH_KINDS, what: str = WHAT) -> None:
-    """Both types, a line a problem, the file written after each."""
+def suite(
+    path: str | Path, repeats: int, problems: Problems, flushed: Iterable[str] = FLUSH_KINDS, what: str = WHAT
+) -> None:
+    """Both types, a line a problem, the file written after each. It may not be another card's."""
+    keep_apart(path, card())
     torch.backends.cuda.matmul.allow_tf32 = False
     compile_first(problems)
     flushes = [Flush(each) for each in flushed]
@@ -134,7 +139,7 @@ def suite(path: str, repeats: int, problems: Problems, flushed: Iterable[str] = 
 def arguments() -> argparse.ArgumentParser:
     """What this and the whole suite take."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", default="benchmarks/results/dense_h100.json")
+    parser.add_argument("--json", help="the file of results; by default that of the card for this suite")
     parser.add_argument("--repeats", type=int, default=21)
     parser.add_argument("--few", action="store_true", help="four problems of each kind, to see that all of it works")
     return parser
@@ -143,7 +148,7 @@ def arguments() -> argparse.ArgumentParser:
 def main() -> None:
     given = arguments().parse_args()
     problems = [(m, n, k) for m in SIZES_M for n, k in SIZES_NK]
-    suite(given.json, given.repeats, problems[::8] if given.few else problems)
+    suite(given.json or results_of("dense", card()), given.repeats, problems[::8] if given.few else problems)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Dense FP8 and BF16 GEMM of problems drawn at random, beside cuBLAS and other libraries: where is another one faster?
 
-    python benchmarks/drawn.py --json benchmarks/results/drawn_h200.json
+    python benchmarks/drawn.py
 
 m, n and k are drawn as those are that picks are judged by, with another seed: most m are no multiples of a tile's rows,
 and no entry of a tuned file serves them. Everything else is as in ``benchmarks/dense.py``.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 
 from dense import Problems, suite
+from environment import card, results_of
 from selection import held_back
 
 SEED, PROBLEMS = 43, 40
@@ -24,11 +25,11 @@ def problems(count: int = PROBLEMS) -> Problems:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", default="benchmarks/results/drawn_h200.json")
+    parser.add_argument("--json", help="the file of results; by default that of the card for these problems")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--problems", type=int, default=PROBLEMS)
     given = parser.parse_args()
-    suite(given.json, given.repeats, problems(given.problems), ["write"], WHAT)
+    suite(given.json or results_of("drawn", card()), given.repeats, problems(given.problems), ["write"], WHAT)
 
 
 if __name__ == "__main__":

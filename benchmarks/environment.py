@@ -1,13 +1,21 @@
-"""What a result file says of where it was measured."""
+"""What a result file says of where it was measured, which file a card has, and that cards' results stay apart."""
 
 from __future__ import annotations
 
 import datetime
 import json
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from gemmgen.ops.tuned import SHIPPED
+
+RESULTS = Path(__file__).resolve().parent / "results"
+LIBRARIES = ("deep_gemm", "triton")
+"""Others that are measured beside ours and have versions of their own; cuBLAS comes with torch."""
 
 
 def environment() -> dict[str, str]:
@@ -17,15 +25,53 @@ def environment() -> dict[str, str]:
     major, minor = nvrtc.nvrtcVersion()[1:]
     number = driver.cuDriverGetVersion()[1]
     return {
-        "card": torch.cuda.get_device_name(),
+        "card": card(),
         "sms": str(torch.cuda.get_device_properties(0).multi_processor_count),
         "torch": torch.__version__,
         "nvrtc": f"{major}.{minor}",
         "cuda_driver": f"{number // 1000}.{number % 1000 // 10}",
+        **versions(),
         "date": datetime.date.today().isoformat(),
     }
 
 
-def write(path: str, rows: list[dict[str, Any]], **extra: Any) -> None:
+def card() -> str:
+    """The GPU's name."""
+    return torch.cuda.get_device_name()
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Of other libraries, as far as they can be imported."""
+    found = {}
+    for name in LIBRARIES:
+        try:
+            module = import_module(name)
+        except Exception:  # one that is there and does not load is as good as none
+            continue
+        found[name] = str(getattr(module, "__version__", "of no version"))
+    return found
+
+
+def results_of(suite: str, name: str) -> Path:
+    """The result file that a suite has for a card of this name; ends with a sentence where it has none."""
+    if name not in SHIPPED:
+        raise SystemExit(f"--json: there is no file for results of {name}, only of {', '.join(SHIPPED)}; name one")
+    return RESULTS / f"{suite}_{Path(SHIPPED[name]).stem}.json"
+
+
+def keep_apart(path: str | Path, name: str) -> None:
+    """End with a sentence where the file has results of another card than that of this name."""
+    try:
+        kept = json.loads(Path(path).read_text())["environment"]["card"]
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
+        return  # nothing is there, or nothing that says of a card
+    if kept != name:
+        raise SystemExit(
+            f"--json {path}: has results of {kept}, which those of {name} would replace; name another file"
+        )
+
+
+def write(path: str | Path, rows: list[dict[str, Any]], **extra: Any) -> None:
     """One JSON file: the environment, what was done, and the rows."""
     Path(path).write_text(json.dumps({"environment": environment(), **extra, "rows": rows}, indent=1) + "\n")

@@ -99,7 +99,8 @@ def _dense(load: Load, mean: Mean) -> list[Goal]:
     host = {row["call"]: row["us"] for row in load("host_h100.json")["rows"]}
     eager, empty = host["ops.fp8_gemm_nt, d given"], host["launch of an empty kernel"]
     launch = f"the driver's launch of an empty kernel is {empty:.1f} of them there"
-    return [*found, Goal("an eager call of `fp8_gemm_nt`: microseconds", 5.0, eager, "H100", launch, more=False)]
+    call = "an eager call of `fp8_gemm_nt`, output given: microseconds"
+    return [*found, Goal(call, 5.0, eager, "H100", launch, more=False)]
 
 
 def _behind(load: Load, mean: Mean) -> list[Goal]:

@@ -12,12 +12,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import cards
+from bounds import MOST_ELEMENTS, MOST_PRODUCTS
 from goals import goals
 
 TOP = Path(__file__).resolve().parents[1]
 RESULTS = TOP / "benchmarks" / "results"
 DOCUMENT = TOP / "docs" / "performance.md"
 H200 = TOP / "docs" / "performance_h200.md"
+BESIDE = {"deep_gemm": "DeepGEMM", "triton": "Triton"}
+"""Libraries whose versions files have, but for those from before they were kept."""
 Row = dict[str, Any]
 
 
@@ -33,7 +37,10 @@ def geomean(values: Iterable[float]) -> float:
 def environment(result: dict[str, Any]) -> str:
     env = result["environment"]
     driver = f"driver for CUDA {env['cuda_driver']}, " if "cuda_driver" in env else ""
-    return f"{env['card']} ({env['sms']} SMs), {driver}NVRTC {env['nvrtc']}, torch {env['torch']}, {env['date']}"
+    beside = "".join(f"{words} {env[name]}, " for name, words in BESIDE.items() if name in env)
+    return (
+        f"{env['card']} ({env['sms']} SMs), {driver}NVRTC {env['nvrtc']}, torch {env['torch']}, {beside}{env['date']}"
+    )
 
 
 def peers() -> dict[tuple[str, int, int, int], float]:
@@ -95,10 +102,15 @@ def others(rows: list[Row]) -> list[str]:
     return sorted({name for row in rows for name in libraries(row)} - {"cublas", "deepgemm"})
 
 
-def against(rows: list[Row], name: str) -> str:
+def against(rows: list[Row], name: str, flush: str = "write") -> str:
     """Geometric mean of our time over a library's, where it was right."""
-    known = [row for row in rows if f"{name}_us_write" in row]
-    return f"{geomean(row['us_write'] / row[f'{name}_us_write'] for row in known):.3f}" if known else "-"
+    known = [row for row in rows if f"{name}_us_{flush}" in row]
+    return f"{geomean(row[f'us_{flush}'] / row[f'{name}_us_{flush}'] for row in known):.3f}" if known else "-"
+
+
+def read_beside(rows: list[Row]) -> bool:
+    """Whether DeepGEMM was timed after a read, too."""
+    return any("deepgemm_us_read" in row for row in rows)
 
 
 def ratio(row: Row, flush: str) -> float:
@@ -112,11 +124,13 @@ def against_peer(row: Row, peer: dict[tuple[str, int, int, int], float]) -> floa
 
 
 def summary(kind: str, rows: list[Row], peer: dict[tuple[str, int, int, int], float]) -> list[str]:
+    read = ["DeepGEMM (r)"] if read_beside(rows) else []
+    names = ["cuBLAS (w)", "cuBLAS (r)", "DeepGEMM (w)", *read, *(f"{name} (w)" for name in others(rows))]
     lines = [
         f"### {kind.upper()}: geometric means",
         "",
-        "| m | / cuBLAS (w) | / cuBLAS (r) | / DeepGEMM (w) |" + "".join(f" / {name} (w) |" for name in others(rows)),
-        "|--:|--:|--:|--:|" + "--:|" * len(others(rows)),
+        "| m |" + "".join(f" / {name} |" for name in names),
+        "|--:|" + "--:|" * len(names),
     ]
     for m in sorted({row["m"] for row in rows}):
         some = [row for row in rows if row["m"] == m]
@@ -125,24 +139,28 @@ def summary(kind: str, rows: list[Row], peer: dict[tuple[str, int, int, int], fl
             geomean(ratio(row, "read") for row in some),
             geomean(against_peer(row, peer) for row in some),
         ]
-        texts = [f"{cell:.3f}" for cell in cells] + [against(some, name) for name in others(rows)]
+        texts = [f"{cell:.3f}" for cell in cells] + [against(some, "deepgemm", "read") for _ in read]
+        texts += [against(some, name) for name in others(rows)]
         lines.append(f"| {m} | " + " | ".join(texts) + " |")
     return [*lines, ""]
 
 
 def table(kind: str, rows: list[Row], peer: dict[tuple[str, int, int, int], float]) -> list[str]:
+    read = read_beside(rows)
     lines = [
         f"### {kind.upper()}: every problem",
         "",
-        "| m | n | k | tile | us (w) | us (r) | / cuBLAS (w) | / cuBLAS (r) | / DeepGEMM (w) | TFLOP/s | worst tile |",
-        "|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|",
+        "| m | n | k | tile | us (w) | us (r) | / cuBLAS (w) | / cuBLAS (r) | / DeepGEMM (w) |"
+        + f"{' / DeepGEMM (r) |' if read else ''} TFLOP/s | worst tile |",
+        "|--:|--:|--:|---|" + "--:|" * (8 if read else 7),
     ]
     for row in rows:
+        after_read = f"{against([row], 'deepgemm', 'read')} | " if read else ""
         rate = 2 * row["m"] * row["n"] * row["k"] / row["us_write"] / 1e6
         lines.append(
             f"| {row['m']} | {row['n']} | {row['k']} | {row['tile']} | {row['us_write']:.1f} | {row['us_read']:.1f} | "
-            f"{ratio(row, 'write'):.3f} | {ratio(row, 'read'):.3f} | {against_peer(row, peer):.3f} | {rate:.0f} | "
-            f"{row['worst_tile']:.1e} |"
+            f"{ratio(row, 'write'):.3f} | {ratio(row, 'read'):.3f} | {against_peer(row, peer):.3f} | {after_read}"
+            f"{rate:.0f} | {row['worst_tile']:.1e} |"
         )
     return [*lines, ""]
 
@@ -189,6 +207,20 @@ MISSED = 1.05
 """Picks that take longer than this times the best are listed one by one."""
 
 
+def bounds(rows: list[Row]) -> list[str]:
+    """What bounds problems drawn at random, and how many are left of those with many rows."""
+    found = {(row["m"], row["n"], row["k"]) for row in rows if row["set"] == "random"}
+    if not found:
+        return []
+    many, most = (sum(m >= least for m, _, _ in found) for least in (1024, 4096))
+    return [
+        "Problems drawn at random have m log-uniform from 1 to 16384, n and k multiples of 64 up to 32768, and are",
+        f"drawn again where m * n * k is more than 2^{MOST_PRODUCTS.bit_length() - 1} or a matrix has more than "
+        f"2^{MOST_ELEMENTS.bit_length() - 1} elements, so few have",
+        f"many rows: of {len(found)} problems {many} have m >= 1024, and {most} of these m >= 4096.",
+    ]
+
+
 def choice(card: str = "h100") -> list[str]:
     """How near picks are to the best candidate, once there is a measurement of all."""
     if not (RESULTS / f"selection_{card}.json").is_file():
@@ -200,8 +232,8 @@ def choice(card: str = "h100") -> list[str]:
         "",
         f"Measured on {environment(result)}, by `benchmarks/selection.py`:",
         "every candidate of every problem was checked and timed (w), and the ratio is the time of the rule's pick over",
-        "the best candidate's. Entries of tuned files count for nothing here. Problems drawn at random have m",
-        "log-uniform from 1 to 16384, n and k multiples of 64 up to 32768, and are bounded in size.",
+        "the best candidate's. Entries of tuned files count for nothing here.",
+        *bounds(rows),
         "",
         "| problems | operator | number | candidates | geometric mean | worst |",
         "|---|---|--:|--:|--:|--:|",
@@ -516,6 +548,8 @@ def standing() -> list[str]:
         "|---|--:|--:|---|---|",
         *(goal.line for goal in found),
         "",
+        *cards.bars(load, geomean, peers(), found),
+        *cards.drawn(load, "h200"),
     ]
 
 

@@ -8,6 +8,10 @@ Every candidate is checked against a float64 reference and timed (``gemmgen.comm
 does); entries of tuned files count for nothing here. ``--listed`` takes the times that ``gemmgen tune --times`` wrote
 instead, of problems that somebody listed, beside those drawn at random. ``--judge`` times nothing: it asks the rule as
 it is now about the times that the file has, which is what a refitted rule is to be judged by.
+
+A problem with m * n * k of more than 2^38, or a matrix of more than 2^29 elements, is drawn again (`bounds.py`), so few
+have many rows: of the 40 problems 6 have m >= 1024, and 2 of these m >= 4096. Large products are judged by
+``benchmarks/dense.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from environment import environment
+from bounds import GRAIN, MOST_COLUMNS, MOST_ELEMENTS, MOST_PRODUCTS, MOST_ROWS
+from environment import card, environment, keep_apart
 
 from gemmgen.commands.measuring import measure
 from gemmgen.commands.targets import Sizes
@@ -32,9 +37,6 @@ from gemmgen.runtime.targets import gpu
 from gemmgen.runtime.timing import Flush
 
 SEED, PROBLEMS = 20261203, 40
-MOST_ROWS, MOST_COLUMNS, GRAIN = 16384, 32768, 64
-MOST_PRODUCTS, MOST_ELEMENTS = 2**38, 2**29
-"""Bounds on m * n * k and on the elements of each matrix: under a millisecond, and a few GiB in float64."""
 OPERATORS = ("fp8_gemm_nt", "bf16_gemm_nt")
 
 
@@ -110,6 +112,7 @@ def main() -> None:
         sms = int(kept["environment"]["sms"])
         new = listed(given.listed) if given.listed else kept["rows"]
     else:
+        keep_apart(given.json, card())
         sms = torch.cuda.get_device_properties(0).multi_processor_count
         new = measured([(operator, sizes) for operator in OPERATORS for sizes in held_back(given.problems)], sms)
         kept = {"environment": environment(), **kept}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,6 +35,15 @@ def module(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
+def _main() -> ModuleType:
+    """The command `python benchmarks`, whose module's name is taken."""
+    spec = importlib.util.spec_from_file_location("benchmarks_command", FOLDER / "__main__.py")
+    assert spec is not None and spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
 def test_the_page_says_what_the_results_say() -> None:
     report = module("report")
     assert report.DOCUMENT.read_text() == report.text(), "run python benchmarks/report.py"
@@ -44,7 +55,122 @@ def test_held_back_problems_are_fixed_and_within_bounds() -> None:
     problems = selection.held_back()
     assert len(problems) == 40 and problems == selection.held_back()
     assert all(1 <= each.m <= 16384 and each.n % 64 == each.k % 64 == 0 for each in problems)
-    assert max(each.m * each.n * each.k for each in problems) <= selection.MOST_PRODUCTS
+    assert max(each.m * each.n * each.k for each in problems) <= selection.MOST_PRODUCTS == 2**38
+    many, most = (sum(each.m >= least for each in problems) for least in (1024, 4096))
+    assert f"of the 40 problems {many} have m >= 1024, and {most} of these m >= 4096" in selection.__doc__
+
+
+def test_the_page_says_how_many_drawn_problems_have_many_rows() -> None:
+    report = module("report")
+    rows = [{"set": "random", "op": op, "m": m, "n": 64, "k": 64} for op in ("a", "b") for m in (1, 2000, 5000)]
+    assert report.bounds(rows)[-1] == "many rows: of 3 problems 2 have m >= 1024, and 1 of these m >= 4096."
+    assert report.bounds([{**row, "set": "listed"} for row in rows]) == []
+
+
+def test_deepgemm_after_a_read_has_a_column_where_it_was_in_the_run() -> None:
+    report = module("report")
+    row = {"kind": "fp8", "m": 64, "n": 576, "k": 7168, "tile": "64x32", "worst_tile": 1e-3}
+    times = {"us": 8.0, "cublas_us": 9.0, "deepgemm_us": 10.0}
+    row |= {f"{name}_{flush}": us for name, us in times.items() for flush in ("write", "read")}
+    row["deepgemm_us_read"] = 16.0
+    assert report.summary("fp8", [row], {})[2:5:2] == [
+        "| m | / cuBLAS (w) | / cuBLAS (r) | / DeepGEMM (w) | / DeepGEMM (r) |",
+        "| 64 | 0.889 | 0.889 | 0.800 | 0.500 |",
+    ]
+    head, _, line = report.table("fp8", [row], {})[2:5]
+    assert head.split(" | ")[8:10] == ["/ DeepGEMM (w)", "/ DeepGEMM (r)"] and line.split(" | ")[8:10] == [
+        "0.800",
+        "0.500",
+    ]
+    del row["deepgemm_us_read"]
+    assert "DeepGEMM (r)" not in "".join(report.summary("fp8", [row], {}) + report.table("fp8", [row], {}))
+
+
+def test_both_cards_stand_beside_the_goals() -> None:
+    """Numbers short of a goal are in italics; what was not measured is blank; a placed peer is by way of cuBLAS."""
+    cards = module("cards")
+    bar = cards.Bar("what", 1.1, (1.2, 1.0996, None, 1.05))
+    assert bar.line == "| what | at least 1.10 | 1.200 | 1.100 |  | *1.050* |"
+    assert cards.Bar("us", 5.0, (5.1, 4.0), more=False).line == "| us | at most 5.00 | *5.100* | 4.000 |"
+    report, goals = module("report"), module("goals")
+    found = goals.goals(report.load, report.geomean)
+    lines = "\n".join(cards.bars(report.load, report.geomean, report.peers(), found))
+    for goal in found[:5]:
+        assert f"| {goal.what} | at least {goal.goal:.2f} | " in lines
+        assert f"{goal.value:.3f}" in lines
+
+
+def test_problems_that_another_library_is_faster_at_are_counted() -> None:
+    cards = module("cards")
+    rows = [
+        {"kind": kind, "m": m, "n": 64, "k": 128, "us_write": us, "cublas_us_write": 10.0, "deepgemm_us_write": 10.0}
+        for kind in ("fp8", "bf16")
+        for m, us in ((1, 10.2), (2, 10.4), (3, 12.0))
+    ]
+    lines = cards.drawn(lambda name: {"rows": rows}, "h200")
+    assert "| | problems | more than 3 % slower | worst time over theirs | m x n x k |" in lines
+    assert "| FP8 over DeepGEMM | 3 | 2 | 1.200 | 3 x 64 x 128 |" in lines
+
+
+H100, H200 = "NVIDIA H100 80GB HBM3", "NVIDIA H200"
+
+
+@pytest.mark.parametrize(("name", "file"), [(H100, "dense_h100.json"), (H200, "dense_h200.json")])
+def test_results_go_to_the_file_of_the_card(name: str, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the suite alone, and of the command that writes pages behind it."""
+    dense, command, report = module("dense"), _main(), module("report")
+    written: list[Path] = []
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--few"])
+    monkeypatch.setattr(dense, "card", lambda: name)
+    monkeypatch.setattr(command, "card", lambda: name)
+    monkeypatch.setattr(dense, "suite", lambda path, *_: written.append(path))
+    dense.main()
+    command.main()
+    assert written == 2 * [report.RESULTS / file]
+
+
+def test_a_card_without_a_file_of_results_is_told_to_name_one() -> None:
+    environment = module("environment")
+    with pytest.raises(SystemExit, match=r"no file for results of NVIDIA A100.*HBM3, NVIDIA H200; name one"):
+        environment.results_of("dense", "NVIDIA A100")
+
+
+def test_results_of_another_card_are_not_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    dense, file = module("dense"), tmp_path / "dense.json"
+    kept = json.dumps({"environment": {"card": H100}, "rows": []})
+    file.write_text(kept)
+    monkeypatch.setattr(dense, "card", lambda: H200)
+    monkeypatch.setattr(dense, "compile_first", lambda problems: pytest.fail("was not refused"))
+    with pytest.raises(SystemExit, match=rf"has results of {H100}, which those of {H200} would replace; name another"):
+        dense.suite(file, 1, [(64, 64, 128)])
+    assert file.read_text() == kept
+
+
+def test_results_of_the_same_card_or_of_none_are_replaced(tmp_path: Path) -> None:
+    environment, file = module("environment"), tmp_path / "dense.json"
+    environment.keep_apart(file, H200)
+    for text in ("", "[]", '{"rows": []}', json.dumps({"environment": {"card": H200}})):
+        file.write_text(text)
+        environment.keep_apart(file, H200)
+
+
+def test_versions_of_libraries_are_kept_where_they_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment, report = module("environment"), module("report")
+
+    def found(name: str) -> ModuleType:
+        if name == "triton":
+            raise OSError("does not load")
+        library = ModuleType(name)
+        library.__dict__["__version__"] = "2.6.1"
+        return library
+
+    monkeypatch.setattr(environment, "import_module", found)
+    versions = environment.versions.__wrapped__()
+    assert versions == {"deep_gemm": "2.6.1"}
+    before = {"card": H200, "sms": "132", "nvrtc": "13.0", "torch": "2.11", "date": "2026-11-30"}
+    lines = [report.environment({"environment": {**before, **more}}) for more in ({}, versions)]
+    assert lines[0] == "NVIDIA H200 (132 SMs), NVRTC 13.0, torch 2.11, 2026-11-30"
+    assert lines[1] == "NVIDIA H200 (132 SMs), NVRTC 13.0, torch 2.11, DeepGEMM 2.6.1, 2026-11-30"
 
 
 def test_a_pick_is_judged_by_the_times_that_were_measured() -> None:

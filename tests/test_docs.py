@@ -16,6 +16,7 @@ from gemmgen import catalog
 from gemmgen.cli import app
 from gemmgen.generate.operators import OPERATORS, kernels_of
 from gemmgen.ir import Arch
+from gemmgen.ops.tuned import read
 
 TOP = Path(__file__).parents[1]
 DOCUMENTS = sorted([*TOP.glob("*.md"), *(TOP / "docs").glob("*.md")])
@@ -101,6 +102,15 @@ def test_the_readme_counts_kernels_that_agreed_on_the_gpu() -> None:
     whole = len(agreed) == len(shipped)
     counted = f"all {len(shipped)}" if whole else f"{len(agreed)} of {len(shipped)}"
     assert f"{counted} shipped sm90 kernels" in (TOP / "README.md").read_text()
+
+
+def test_what_is_said_of_the_h100_s_tuned_file_is_so() -> None:
+    h100, h200 = (read(TOP / "gemmgen" / "ops" / "tuned" / f"{card}.json").cards[0] for card in ("h100", "h200"))
+    text = " ".join((TOP / "docs" / "tuning.md").read_text().split())
+    large = sum(each.op.startswith("fp8") and each.m >= 1024 for each in h100.entries)
+    said = f"than the H200's: {len(h100.entries)}, measured with kernels of {h100.environment['date']}."
+    assert len(h100.entries) < len(h200.entries) and said in text
+    assert f"entries that name one are gone: {large} are left with m of 1024 and more" in text
 
 
 def test_the_readme_has_every_op_and_says_where_it_runs() -> None:

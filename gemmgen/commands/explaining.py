@@ -25,13 +25,23 @@ class Unit:
     name: str
     scale: float
     launch: float = 0.0
+    fitted_on: str | None = None
+    """The card whose times the constants were fitted to."""
 
     def of(self, candidate: Candidate) -> float:
         """The whole cost."""
         return self.launch + candidate.cost.total * self.scale
 
+    def caution(self, card: str | None) -> str:
+        """Whose numbers these are, where it is not the card's own; empty where it is, or no card is meant."""
+        if self.fitted_on is None or card in (None, self.fitted_on):
+            return ""
+        return (
+            f"Costs in {self.name} are by constants fitted to an {self.fitted_on}: on {card} they only compare tiles."
+        )
 
-MICROSECONDS = Unit("us", 1 / choice.MHZ, choice.LAUNCH_US)
+
+MICROSECONDS = Unit("us", 1 / choice.MHZ, choice.LAUNCH_US, choice.FITTED_ON)
 UNITS = {Arch.SM90: MICROSECONDS, Arch.SM100: Unit("cost", 1.0), Arch.SM120: Unit("cost", 1.0)}
 
 
@@ -55,7 +65,8 @@ def explain(operator: str, sizes: Sizes, arch: str | None, card: str | None, eve
         facts = {"operator": operator, "m": sizes.m, "n": sizes.n, "k": sizes.k, **_facts(selection, where, unit)}
         sys.stdout.write(json.dumps(facts, indent=2) + "\n")
         return
-    sys.stdout.write(f"{operator}, m={sizes.m} n={sizes.n} k={sizes.k}, D in bf16, on {where}\n\n")
+    sys.stdout.write(f"{operator}, m={sizes.m} n={sizes.n} k={sizes.k}, D in bf16, on {where}\n")
+    sys.stdout.write(f"{caution}\n\n" if (caution := unit.caution(where.card)) else "\n")
     ordered = _cheapest_first(selection)
     shown = [each for at, each in enumerate(ordered) if every or at < MOST_SHOWN or each is selection.picked]
     names = _names(*shown)
@@ -124,6 +135,7 @@ def _facts(selection: Selection, where: Place, unit: Unit) -> dict[str, object]:
         "sms": where.sms,
         "card": where.card,
         "unit": unit.name,
+        "fitted_on": unit.fitted_on,
         "kernel": selection.picked.spec.name,
         "decided_by": "measured" if selection.measured else "rule",
         "why": reason(selection, unit),

@@ -116,7 +116,7 @@ def _selection(operator: str, sizes: Sizes, here: Place, shapes: Path, line: int
 
 
 def _compile(selections: Iterable[Selection]) -> None:
-    """Every kernel to a binary in the disk cache, with as many processes as there are cores."""
+    """Every kernel to a binary in the disk cache, with as many threads as there are cores."""
     from gemmgen.ops.kernels import kernel_of
     from gemmgen.runtime.parallel import compile_texts
     from gemmgen.runtime.targets import gpu

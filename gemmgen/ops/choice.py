@@ -91,6 +91,8 @@ WARPGROUP_ROWS = 64
 """Rows of a product."""
 LEAST_COLUMNS = 32
 """Columns that a product takes the time of at least: it reads 64 rows of its first factor from shared memory."""
+FITTED_ON = "NVIDIA H200"
+"""The card that constants were fitted to, by its name."""
 MHZ = 1940
 """Cycles a microsecond: the clock of an H200 under loads that power does not bound."""
 LAUNCH_US = 4.2

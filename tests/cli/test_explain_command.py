@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from gemmgen import catalog, ops
+from gemmgen.commands import place
+from gemmgen.ir import Arch
 from gemmgen.ops import choice, tuned
 from gemmgen.ops.tuned.file import CardEntries, Entry, TunedFile
 
@@ -52,6 +54,29 @@ def test_terms_add_up(gemmgen: Command, operator: str, arch: str) -> None:
     for each in found["candidates"]:
         assert each["total"] == pytest.approx(launch + sum(each["terms"].values()), abs=0.02)
     assert found["kernel"] == found["candidates"][0]["kernel"] and found["kernel"] in found["why"]
+
+
+@pytest.mark.parametrize(("card", "own"), [("NVIDIA H200", True), ("NVIDIA H100 80GB HBM3", False)])
+def test_another_card_is_told_whose_constants_the_times_are_by(gemmgen: Command, card: str, own: bool) -> None:
+    head, caution = gemmgen("explain", "fp8_gemm_nt", *PROBLEM, "--card", card).out.splitlines()[:2]
+    assert head.endswith(f"on {card} with 132 SMs")
+    said = f"Costs in us are by constants fitted to an NVIDIA H200: on {card} they only compare tiles."
+    assert caution == ("" if own else said)
+    assert json.loads(gemmgen("explain", "fp8_gemm_nt", *PROBLEM, "--card", card, "--json").out)["fitted_on"] == (
+        "NVIDIA H200"
+    )
+
+
+def test_a_card_that_is_found_is_told_so_too(gemmgen: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = place.Place(Arch.SM90, 114, "NVIDIA H100 PCIe")
+    monkeypatch.setattr(place, "gpu_here", lambda: found)
+    lines = gemmgen("explain", "fp8_gemm_nt", *PROBLEM).out.splitlines()
+    assert lines[0].endswith("on NVIDIA H100 PCIe with 114 SMs") and "fitted to an NVIDIA H200" in lines[1]
+
+
+def test_what_has_no_constants_of_a_card_says_nothing_of_one(gemmgen: Command) -> None:
+    words = ("explain", "mxfp4_gemm_nt", *PROBLEM, "--arch", "sm100", "--card", "some GPU")
+    assert "fitted" not in gemmgen(*words).out and json.loads(gemmgen(*words, "--json").out)["fitted_on"] is None
 
 
 def test_fused_operators_have_the_tiles_that_take_their_epilogue(gemmgen: Command) -> None:

@@ -1,19 +1,25 @@
 """Runs every shipped kernel on the GPU and on the simulator on inputs whose sums are exact, and compares the bits.
 
     python tests/gpu/agreement.py --json OUT
+    python tests/gpu/agreement.py --since OUT
 
 Both results are also held against the float64 reference. Sizes leave ragged edges in m, n and k and take four tiles;
-the simulator runs a random schedule with another seed for each kernel.
+the simulator runs a random schedule with another seed for each kernel. The file says where and when this was, and has a
+digest of each kernel's text: ``--since`` runs nothing and names the kernels that have changed since. Files from before
+that have neither.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
+import hashlib
 import json
 import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,6 +33,8 @@ import reference  # noqa: E402
 import gemmgen  # noqa: E402
 from gemmgen import catalog  # noqa: E402
 from gemmgen.ir import DType, KernelSpec, Operand, split_axis  # noqa: E402
+from gemmgen.ops.kernels import kernel_of  # noqa: E402
+from gemmgen.runtime.nvrtc import nvrtc_version  # noqa: E402
 
 TORCH = {DType.E4M3: torch.float8_e4m3fn, DType.BF16: torch.bfloat16, DType.F32: torch.float32}
 
@@ -95,6 +103,27 @@ def on_gpu(spec: KernelSpec) -> torch.Tensor:
     return d.cpu()
 
 
+def environment(sim_only: bool) -> dict[str, str | None]:
+    """Where and when: card (none where the simulator ran alone), versions and date."""
+    return {
+        "card": None if sim_only else torch.cuda.get_device_name(),
+        "torch": str(torch.__version__),
+        "nvrtc": ".".join(map(str, nvrtc_version())),
+        "date": datetime.date.today().isoformat(),
+    }
+
+
+def digest(spec: KernelSpec) -> str:
+    """Of the CUDA that the spec becomes."""
+    return hashlib.sha256(kernel_of(spec).text.source.encode()).hexdigest()[:16]
+
+
+def changed(result: dict[str, Any], shipped: Iterable[KernelSpec]) -> list[str]:
+    """Kernels that did not run as they are now, as far as the file knows: new ones, and those with another digest."""
+    ran = {row["kernel"]: row.get("digest") for row in result["rows"]}
+    return [spec.name for spec in shipped if spec.name not in ran or ran[spec.name] not in (None, digest(spec))]
+
+
 def compare(spec: KernelSpec, device: torch.Tensor, sim: torch.Tensor) -> dict[str, Any]:
     bits = {DType.BF16: torch.int16, DType.F32: torch.int32}[spec.output.dtype]
     unequal = int((device.contiguous().view(bits) != sim.contiguous().view(bits)).sum())
@@ -103,7 +132,7 @@ def compare(spec: KernelSpec, device: torch.Tensor, sim: torch.Tensor) -> dict[s
         wrong = ""
     except AssertionError as error:
         wrong = str(error)
-    return {"kernel": spec.name, **sizes(spec), "unequal": unequal, "wrong": wrong}
+    return {"kernel": spec.name, "digest": digest(spec), **sizes(spec), "unequal": unequal, "wrong": wrong}
 
 
 def main() -> None:
@@ -113,11 +142,16 @@ def main() -> None:
     parser.add_argument("--match", default="", help="only kernels whose name contains one of these, a,b")
     parser.add_argument("--arch", default="sm90", help="kernels of this architecture, which is the GPU's")
     parser.add_argument("--sim-only", action="store_true", help="hold the simulator against the reference, no GPU")
+    parser.add_argument("--since", type=Path, help="a file that this wrote: say which kernels have changed, run none")
     options = parser.parse_args()
     others = catalog.fused_specs()  # those have several outputs: test_fused_ops.py, test_prenorm.py
     shipped = [
         s for s in catalog.specs().values() if s.arch == options.arch and not s.prologue and s.name not in others
     ]
+    if options.since:
+        found = changed(json.loads(options.since.read_text()), shipped)
+        print("\n".join(found) or "none that the file knows of")
+        return
     names = [spec.name for spec in shipped if any(part in spec.name for part in options.match.split(","))]
     rows = []
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -132,9 +166,9 @@ def main() -> None:
         f"{len(rows)} kernels, {bad} disagree; simulated in {sum(row['sim_seconds'] for row in rows):.0f} s of CPU time"
     )
     if options.json:
-        Path(options.json).write_text(
-            json.dumps({"kernels": len(rows), "disagree": bad, "rows": rows}, indent=1) + "\n"
-        )
+        where = environment(options.sim_only)
+        contents = {"environment": where, "kernels": len(rows), "disagree": bad, "rows": rows}
+        Path(options.json).write_text(json.dumps(contents, indent=1) + "\n")
     raise SystemExit(1 if bad else 0)
 
 
