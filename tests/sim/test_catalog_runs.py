@@ -64,6 +64,8 @@ def shape_family() -> Iterator[Subject]:
     yield Subject(fp8_gemm_nt(Shape(128, 256, width=128, slots=2)), 136, 264, 144)
     yield Subject(fp8_gemm_nt(Shape(256, 64, slots=2)), 200, 72, 144)
     yield Subject(bf16_gemm("nt", Shape(192, 48, groups=3)), 200, 56, 72)
+    yield Subject(fp8_gemm_nt(Shape(192, 48, groups=3, slots=2)), 200, 56, 272)
+    yield Subject(fp8_gemm_nt(Shape(192, 80, groups=3, width=40, slots=2)), 200, 96, 144)  # two products a warpgroup
     yield Subject(bf16_gemm("nn", Shape(128, 256, unroll=1, slots=2)), 136, 264, 72)
     yield Subject(bf16_gemm("nt", Shape(64, 64, groups=1, ctas_per_sm=2)), 72, 136, 72, sms=2)
     yield Subject(bf16_gemm("nt", Shape(64, 16, groups=1, k_bytes=256)), 24, 40, 264)
@@ -159,6 +161,7 @@ def share_family() -> Iterator[Subject]:
     yield Subject(bf16_gemm("nt", replace(shared, ctas_per_sm=2), programmatic_launch=True), 70, 72, 520, sms=4)
     strips = Shape(64, 64, groups=1, slots=2, unroll=1, rounds=True, strips=2, share=True)
     yield Subject(fp8_gemm_nt(strips), 64, 200, 1936, sms=3)
+    yield Subject(fp8_gemm_nt(Shape(192, 48, groups=3, slots=2, share=True)), 200, 56, 1040, sms=9)
 
 
 FAMILIES = (

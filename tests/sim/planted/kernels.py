@@ -188,8 +188,8 @@ _COARSE, _FINE = Factor(DType.E4M3, 128), Factor(DType.E4M3, 32)
 _FP4, _NVFP4 = Factor(DType.E2M1, 32), Factor(DType.E2M1, 16)
 
 _SUBJECTS = {
-    # 2 tiles on one CTA, 3 K blocks each in a ring of 2: slots and phases go round, staging buffers are used again
-    "fp8": Subject(fp8_gemm_nt(_TWO_SLOTS), m=160, n=128, k=384),
+    # 3 tiles on one CTA, 3 K blocks each in a ring of 2: slots and phases go round, staging buffers are used again
+    "fp8": Subject(fp8_gemm_nt(_TWO_SLOTS), m=288, n=128, k=384),
     # scales of A in rows of K, gathered by lanes; the last rows lie outside the matrix
     "fp8_rows": Subject(fp8_gemm_nt(Shape(64, 32, groups=1, slots=2, unroll=1), sfa_major="k"), m=72, n=64, k=384),
     # A's tiles 64 x 32: three tiles on one CTA
@@ -197,7 +197,7 @@ _SUBJECTS = {
     # two tiles on one CTA: a whole one, then one of 24 rows, of which A comes in two boxes of four
     "fp8_parts": Subject(fp8_gemm_nt(Shape(64, 32, groups=1, slots=2, unroll=1, part_rows=16)), m=88, n=32, k=384),
     # a pair of CTAs that share B by multicast
-    "fp8_pair": Subject(fp8_gemm_nt(replace(_TWO_SLOTS, cluster=(2, 1))), m=256, n=256, k=384, sms=2),
+    "fp8_pair": Subject(fp8_gemm_nt(replace(_TWO_SLOTS, cluster=(2, 1))), m=256, n=384, k=384, sms=2),
     # four tiles on three CTAs: a whole one each, then a part each of the fourth, one of which lies outside the matrix
     "fp8_cut": Subject(fp8_gemm_nt(Shape(64, 96, groups=1, slots=2, unroll=1, cut=3)), m=64, n=344, k=384, sms=3),
     # five tiles on four CTAs: a whole one each, then a share of the fifth one's K blocks, two of 8

@@ -19,7 +19,8 @@ INTRODUCTION = (
     "something or the output differs from the exact one: inputs are small integers and powers of two, so that every "
     "sum is exact and one wrong bit shows. The unedited kernels pass under all of these timings without a warning. "
     "Rings are cut to 2, 3 or 4 slots and a CTA walks several tiles, so that slots, phases and buffers come round. "
-    "`setmaxnreg` and `griddepcontrol` are left out: neither registers nor the kernel before this one are simulated.",
+    "`setmaxnreg` and `griddepcontrol` are left out: registers are not simulated, and kernels that are launched early "
+    "have planted mistakes of their own.",
     "A cell counts found deletions of all executed ones.",
 )
 TITLES = {
