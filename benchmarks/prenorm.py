@@ -21,7 +21,8 @@ from environment import write
 
 import gemmgen
 from gemmgen import ops
-from gemmgen.catalog import PrenormShape, tf32_hc_prenorm_gemm
+from gemmgen.catalog import PrenormShape, prenorm_forms, tf32_hc_prenorm_gemm
+from gemmgen.ir import Arch
 from gemmgen.ops import dispatch
 from gemmgen.runtime.timing import Flush, times
 
@@ -37,14 +38,16 @@ DEEPGEMM = {
 }
 """DeepGEMM's microseconds of (m, n, k) without splits and with 16: main, commit 54e2261, an H100 80GB HBM3, CUDA
 events, L2 flushed by a write."""
+SHIPPED = prenorm_forms(Arch.SM90, 24)
 SHAPES = [
+    SHIPPED.sole,
+    SHIPPED.paired,
+    SHIPPED.tall,
     PrenormShape(64, 24),
     PrenormShape(64, 24, ctas_per_sm=2),
     PrenormShape(64, 24, ctas_per_sm=3),
     PrenormShape(64, 24, groups=2, ctas_per_sm=2, share_k=True),
-    PrenormShape(64, 24, groups=2, k=128, share_k=True, part_rows=16),
     PrenormShape(128, 24, groups=2),
-    PrenormShape(128, 24, groups=2, ctas_per_sm=2, ahead=False),
     PrenormShape(64, 24, k=128),
     PrenormShape(128, 24, groups=2, k=128, ahead=False),
     PrenormShape(256, 24, groups=4, ahead=False),

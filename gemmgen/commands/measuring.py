@@ -89,6 +89,8 @@ def _timed(calls: dict[int, Callable[[], object]], flush: Flush) -> dict[int, fl
     found = dict(zip(calls, times(list(calls.values()), flush, FIRST_LOOK), strict=True))
     found |= _again(calls, found, CLOSE, flush)
     last = _again(calls, found, CLOSEST, flush)
+    if len(last) < 2:
+        return found
     level = geometric_mean([found[index] / us for index, us in last.items()])
     return found | {index: us * level for index, us in last.items()}
 

@@ -168,9 +168,8 @@ _PRENORM = Operator(
         "128 on sm120.",
         "d": "fp32 [M, N] to write to, rows contiguous; [num_splits, M, N] with num_splits.",
         "sqr_sum": "fp32 [M] to write to, contiguous; [num_splits, M] with num_splits.",
-        "num_splits": "cut K into so many parts of whole blocks of 64, or of 128 where the kernel has those, the "
-        "remainder one each to the first, and write a partial sum for each; by default the call adds up by itself, in "
-        "a fixed order.",
+        "num_splits": "cut K into so many parts, where the kernel likes, and write a partial sum for each, to be added "
+        "up; by default the call adds up by itself, in a fixed order.",
     },
     extents="M may be any size: M of 0 launches nothing.",
 )

@@ -189,9 +189,9 @@ def tf32_hc_prenorm_gemm(
     ``a`` is cast exactly to tf32 on its way to the tensor core, ``b`` is rounded to it; sums are fp32. k is contiguous
     in both and a multiple of 64, n a multiple of 8, at most 32 on sm90 and 128 on sm120.
     d, sqr_sum: fp32 [m, n] and [m] to write to; sqr_sum is contiguous.
-    num_splits: with a number of them, k is cut into so many parts of whole blocks of 64, or of 128 where the kernel
-        has those, the remainder one each to the first, and d [num_splits, m, n] and sqr_sum [num_splits, m] receive a
-        partial sum for each, to be added up.
+    num_splits: with a number of them, k is cut into so many parts, and d [num_splits, m, n] and sqr_sum
+        [num_splits, m] receive a partial sum for each, to be added up. Where it is cut is the kernel's: parts are whole
+        blocks of 64, or of 128 on sm90 while num_splits * ceil(m / 64) CTAs have an SM each, and may be empty.
     """
     check_tensors(a=a, b=b, d=d, sqr_sum=sqr_sum)
     if d is None:

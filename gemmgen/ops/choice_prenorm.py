@@ -1,7 +1,8 @@
 """Which of its forms ``tf32_hc_prenorm_gemm`` takes for a problem: how many CTAs there are, from an H200's times.
 
-Measured for m of 13 to 16384, n of 24, k of 7168 and 28672, whole and in 16 slices (benchmarks/prenorm.py). CTAs that
-share a tile are as many as fill the GPU (``SplitK.sharing``).
+Measured for m of 13 to 16384, n of 24, k of 7168 and 28672, whole and in 16 slices, as ``benchmarks/prenorm.py
+--forms`` does it; those times were not kept. CTAs that share a tile are as many as fill the GPU, 32 at most, with 4 K
+blocks or more each (``SplitK.sharing``).
 """
 
 from __future__ import annotations

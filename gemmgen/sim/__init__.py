@@ -10,11 +10,12 @@ warp, and between the generic and the async proxy (vector clocks over barriers);
 phases and bytes; values of wgmma in flight (tokens that only the wait resolves); accumulators changed after
 wgmma.fence; bulk stores held until they are waited for; stale tensor maps; access to an exited CTA; tensor memory:
 allocation, order of tcgen05 work against commits, waits and fences, values of tcgen05.ld in flight, both CTAs of a
-pair; accesses before griddepcontrol.wait to what a launch calls in use; deadlock, with what each warp waits for.
+pair; accesses before griddepcontrol.wait to what a launch calls in use; order of ordinary accesses to global memory,
+in kernels with atomics there; deadlock, with what each warp waits for.
 
 It cannot see: register allocation, spills and setmaxnreg limits; time; rounding inside the tensor core; bank
-conflicts; races in global memory; launch limits that are not coded as checks; two consistent errors in the writer and
-the reader of a layout.
+conflicts; other races in global memory; launch limits that are not coded as checks; two consistent errors in the
+writer and the reader of a layout.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ import numpy as np
 
 from .elementwise import destination
 from .errors import Fault, UnknownInstruction
-from .memory_ops import SPACES, active_lanes, address_call, spans, tell_order
+from .global_order import Order, level_of, order_of
+from .memory_ops import SPACES, active_lanes, address_call, spans
 from .packed import narrow, widen
 from .registry import CACHE_HINTS, SCOPES, Bind, Call, Mods, instruction
 from .types import DTYPES, Array, Instr, Mask, Vec, bits_of, dtype_of
@@ -57,10 +58,7 @@ def _operation(name: str, ptx_type: str) -> Callable[[Array, Array], Array]:
 @instruction("atom", "red")
 def atomic(instr: Instr) -> Bind:
     mods = Mods(instr)
-    order = (
-        next((part for part in instr.parts if part in ("acquire", "release", "acq_rel")), "relaxed"),
-        next((part for part in instr.parts if part in SCOPES), "gpu"),
-    )
+    order = order_of(instr) or ("relaxed", level_of(instr))
     mods.flag("relaxed", "acquire", "release", "acq_rel", "noftz", *SCOPES, *CACHE_HINTS)
     if mods.flag("async"):
         raise UnknownInstruction(f"{instr.opcode!r}: red.async is not modelled")
@@ -85,7 +83,7 @@ def atomic(instr: Instr) -> Bind:
                 return
             warp.effects += 1
             for span in spans(warp, space, address()[lanes], lanes, size * count, size * count):
-                _order(warp, span, size * count, order)
+                _order(warp, span, size * count, order, bool(first))
                 for i in range(count):
                     _apply(span, i, size, dtype, apply, [rows[i] for rows in sources], outs[i] if outs else None)
 
@@ -99,7 +97,7 @@ def _rows(warp: Warp, operand: Any, dtype: str, out: bool = False) -> list[Array
     return [destination(warp, item, dtype) if out else warp.src(item, dtype) for item in items]
 
 
-def _order(warp: Warp, span: Span, nbytes: int, order: tuple[str, str]) -> None:
+def _order(warp: Warp, span: Span, nbytes: int, order: Order, returns: bool) -> None:
     """Atomics pass order on, those on global memory as far as they say, and their words are not judged as data."""
     if span.cta is None:
         if not span.block.writable:
@@ -108,7 +106,8 @@ def _order(warp: Warp, span: Span, nbytes: int, order: tuple[str, str]) -> None:
             warp.cta.gpu.in_use.check_lanes(warp, span, nbytes, write=True)
         if (maps := warp.cta.gpu.map_order) is not None:
             maps.written(warp, span.block, span.offsets, span.lanes)
-        tell_order(warp, span, order)
+        if (keeper := warp.cta.gpu.global_order) is not None:
+            keeper.touch(warp, span, nbytes, order, reads=returns, writes=True)
         return
     np.maximum(span.cta.flag_clock, warp.release(), out=span.cta.flag_clock)
     warp.acquire(span.cta.flag_clock)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .control import active_bits
+from .global_order import level_of
 from .registry import SCOPES, SEMANTICS, SHARED_SPACES, Bind, Call, Mods, instruction
 from .types import Instr, Mask
 
@@ -36,7 +37,7 @@ def fence(instr: Instr) -> Bind:
         "sync_restrict::shared::cluster",
     )
     mods.done()
-    wide = not kind and bool({"gl", "gpu", "sys"} & set(instr.parts))
+    level = level_of(instr)
 
     def bind(warp: Warp, mask: Mask | None) -> Call:
         def call() -> None:
@@ -47,8 +48,8 @@ def fence(instr: Instr) -> Bind:
             if kind == "async":
                 warp.proxy_fence()
             warp.fence_clock = warp.clock.copy()
-            if wide and (order := warp.cta.gpu.global_order) is not None:
-                order.fence(warp, active_bits(warp, mask))
+            if not kind and (order := warp.cta.gpu.global_order) is not None:
+                order.fence(warp, active_bits(warp, mask), level)
 
         return call
 

@@ -3,24 +3,66 @@ It judges ordinary loads and stores of one launch among each other; it moves no 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .memory import GLOBAL_WINDOW, Block
-from .types import Array
+from .types import Array, Instr
 
 if TYPE_CHECKING:
     from .gpu import Gpu
     from .machine import Cluster
+    from .memory_ops import Span
     from .warp import Warp
 
 MOST_WARPS = 4096
 """Warps of a grid up to which order is kept: every clock has a component for each of them."""
 LANE_BITS = 5
 NOBODY = -1
-ACQUIRES, RELEASES = ("acquire", "acq_rel", "sc"), ("release", "acq_rel", "sc")
+ORDERED = ("volatile", "relaxed", "acquire", "release", "acq_rel", "mmio")
+ACQUIRES, RELEASES = ("acquire", "acq_rel"), ("release", "acq_rel")
+SCOPES, GRID = ("cta", "cluster"), 2
+"""Scopes by their level; all others are the grid's."""
+Order = tuple[str, int]
+"""What an access promises of the order of others, and up to which level."""
+
+
+def level_of(instr: Instr) -> int:
+    """Who is meant by an atomic or a fence; without a scope, all."""
+    return next((SCOPES.index(part) for part in instr.parts if part in SCOPES), GRID)
+
+
+def order_of(instr: Instr) -> Order | None:
+    """None for an ordinary access."""
+    semantics = next((part for part in instr.parts if part in ORDERED), None)
+    return None if semantics is None else (semantics, level_of(instr))
+
+
+@dataclass
+class Beside:
+    """What a warp knows of the grid beside its clock: what some of its lanes know, and what fences make known.
+
+    ``told`` are lanes and what they have acquired, which the others learn when the warp meets. By level, ``observed``
+    is what relaxed accesses saw, and ``fenced`` what they release, with the lanes whose fence it was.
+    """
+
+    place: int
+    first: int
+    told: tuple[int, Array] | None = None
+    observed: list[Array | None] = field(default_factory=lambda: [None] * (GRID + 1))
+    fenced: list[tuple[int, Array] | None] = field(default_factory=lambda: [None] * (GRID + 1))
+
+    @property
+    def own(self) -> int:
+        """The warp's component."""
+        return self.first + self.place
+
+    def join(self, clock: Array, other: Array) -> None:
+        """What another warp of the grid released, into a whole clock."""
+        known = clock[:2, self.first :]
+        np.maximum(known, other, out=known)
 
 
 @dataclass
@@ -46,17 +88,18 @@ class GlobalOrder:
         self.made = 0
         self._names: list[str] = []
         self._notes: dict[int, _Notes] = {}
-        self._words: dict[tuple[object, int], Array] = {}
+        self._words: dict[tuple[int, object, int], Array] = {}
 
     def enter(self, cluster: Cluster) -> int:
-        """The first component of a cluster's warps, counted from the first of the grid."""
+        """The place of a cluster's first warp among those of the grid."""
         first = self.made
         self.made += cluster.warp_total
         return first
 
-    def name(self, warp: Warp) -> None:
-        """Warps come in the order of their components."""
+    def follow(self, warp: Warp) -> Beside:
+        """Warps come in the order of their places."""
         self._names.append(f"{warp.who()}, CTA {warp.cta.position}" if warp.cta.cluster.size == 1 else warp.who())
+        return Beside(warp.cta.cluster.entered + warp.number, warp.cta.cluster.first_place)
 
     # ordinary accesses
 
@@ -71,24 +114,24 @@ class GlobalOrder:
         """Stores by these lanes. Parts of words are not told apart, so they are not judged."""
         if block.base < GLOBAL_WINDOW:
             return
-        notes = self._of(block)
+        notes = self._noted(block)
         words, who = _words(offsets, lanes, nbytes)
         if nbytes < 4:
             notes.writer[words] = NOBODY
             return
         self._check(warp, block, notes, words, who, "overwrites")
-        notes.writer[words] = warp.place
+        notes.writer[words] = _of(warp).place
         notes.written[words] = warp.epoch
         notes.lane[words] = who
 
     def _check(self, warp: Warp, block: Block, notes: _Notes, words: Array, lanes: Array, verb: str) -> None:
-        writer, written, lane = notes.writer[words], notes.written[words], notes.lane[words]
-        theirs = (writer != NOBODY) & (writer != warp.place)
+        writer, written, lane, beside = notes.writer[words], notes.written[words], notes.lane[words], _of(warp)
+        theirs = (writer != NOBODY) & (writer != beside.place)
         if theirs.any():
             at = np.where(theirs, writer, 0)
-            late = theirs & ~_covers(warp.clock[:, warp.cta.cluster.first_place :], at, written, lane)
-            if warp.told is not None:
-                bits, clock = warp.told
+            late = theirs & ~_covers(warp.clock[:, beside.first :], at, written, lane)
+            if beside.told is not None:
+                bits, clock = beside.told
                 late &= ~((bits >> lanes & 1).astype(np.bool_) & _covers(clock, at, written, lane))
             if late.any():
                 word = int(words[late][0])
@@ -96,7 +139,7 @@ class GlobalOrder:
                 self.gpu.race(
                     f"{block.name}+{4 * word}: {verb} it, but {name} wrote it, and nothing orders that before"
                 )
-        crossed = (writer == warp.place) & (written >= warp.lane_epoch) & (lane != lanes)
+        crossed = (writer == beside.place) & (written >= warp.lane_epoch) & (lane != lanes)
         if crossed.any():
             word = int(words[crossed][0])
             self.gpu.race(
@@ -104,7 +147,7 @@ class GlobalOrder:
                 "warp synchronisation between (bar.warp.sync, bar.sync or a barrier wait)"
             )
 
-    def _of(self, block: Block) -> _Notes:
+    def _noted(self, block: Block) -> _Notes:
         found = self._notes.get(block.base)
         if found is None:
             count = -(-block.nbytes // 4)
@@ -114,50 +157,78 @@ class GlobalOrder:
 
     # what orders them
 
-    def fence(self, warp: Warp, lanes: int) -> None:
-        """At the scope of the GPU: later relaxed accesses release what came before, and earlier ones acquire."""
-        warp.fenced = self._released(warp, lanes)
-        if warp.observed is not None:
-            self._tell(warp, lanes, warp.observed)
-            warp.observed = None
+    def fence(self, warp: Warp, lanes: int, level: int) -> None:
+        """Later relaxed accesses release what came before, and earlier ones acquire."""
+        beside, spoken = _of(warp), self._spoken(warp, self._now(warp), lanes)
+        for each in range(level + 1):
+            old = beside.fenced[each]
+            kept = old is not None and old[0] & ~lanes
+            beside.fenced[each] = (old[0] | lanes, np.maximum(old[1], spoken)) if old and kept else (lanes, spoken)
+            if (seen := beside.observed[each]) is not None:
+                self._tell(warp, lanes, seen)
+                beside.observed[each] = None
 
-    def touch(self, warp: Warp, block: Block, offsets: Array, lanes: Array, semantics: str, scope: object) -> None:
-        """Atomics, or accesses with an order, at words that are then no data; ``scope`` is who they speak to."""
-        if block.base < GLOBAL_WINDOW:
+    def touch(self, warp: Warp, span: Span, nbytes: int, order: Order, reads: bool, writes: bool) -> None:
+        """Atomics, or accesses with an order, at words that are then no data."""
+        if span.block.base < GLOBAL_WINDOW:
             return
-        bits = int(np.bitwise_or.reduce(1 << lanes.astype(np.int64)))
-        release = self._released(warp, bits) if semantics in RELEASES else warp.fenced
-        for word in np.unique(offsets >> 2).tolist():
-            key = (scope, (block.base >> 2) + word)
-            known = self._words.get(key)
-            if known is not None:
-                if semantics in ACQUIRES:
-                    self._tell(warp, bits, known)
-                else:
-                    warp.observed = known.copy() if warp.observed is None else np.maximum(warp.observed, known)
-            if release is not None:
-                self._words[key] = release if known is None else np.maximum(known, release)
-        if (notes := self._notes.get(block.base)) is not None:
-            notes.writer[offsets >> 2] = NOBODY
+        (semantics, level), words = order, span.offsets >> 2
+        now = self._now(warp) if writes and semantics in RELEASES else None
+        lanes = int(np.bitwise_or.reduce(1 << span.lanes.astype(np.int64)))
+        for word in np.unique(words).tolist():
+            for each, whose in enumerate((warp.cta.position, warp.cta.cluster.first, "grid")[: level + 1]):
+                key = (each, whose, (span.block.base >> 2) + word)
+                known = self._words.get(key)
+                if reads and known is not None:
+                    self._see(warp, lanes, each, known, semantics)
+                released = self._released(warp, lanes, each, now) if writes else None
+                if released is not None:
+                    self._words[key] = released if known is None else np.maximum(known, released)
+        if (notes := self._notes.get(span.block.base)) is not None:
+            notes.writer[_words(span.offsets, span.lanes, nbytes)[0]] = NOBODY
 
-    def _released(self, warp: Warp, lanes: int) -> Array:
-        """What these lanes know, and of their own warp what came before it last met, if they are not all of it."""
-        clock = warp.release()[:2, warp.cta.cluster.first_place :]
-        if lanes & warp.live != warp.live:
-            lane = (lanes & -lanes).bit_length() - 1
-            clock[1, warp.place] = int(clock[0, warp.place]) << LANE_BITS | lane
-            clock[0, warp.place] = warp.lane_epoch - 1
+    def _see(self, warp: Warp, lanes: int, level: int, known: Array, semantics: str) -> None:
+        if semantics in ACQUIRES:
+            self._tell(warp, lanes, known)
+        else:
+            seen = _of(warp).observed[level]
+            _of(warp).observed[level] = known if seen is None else np.maximum(seen, known)
+
+    def _released(self, warp: Warp, lanes: int, level: int, now: Array | None) -> Array | None:
+        if now is not None:
+            return self._spoken(warp, now, lanes)
+        fenced = _of(warp).fenced[level]
+        return None if fenced is None or lanes & ~fenced[0] else fenced[1]
+
+    @staticmethod
+    def _now(warp: Warp) -> Array:
+        return warp.release()[:2, _of(warp).first :]
+
+    @staticmethod
+    def _spoken(warp: Warp, clock: Array, lanes: int) -> Array:
+        """What a lane knows, and of its own warp what came before that last met. Several at once speak for all."""
+        if lanes & (lanes - 1) or lanes == warp.live:
+            return clock
+        clock, place = clock.copy(), _of(warp).place
+        clock[1, place] = int(clock[0, place]) << LANE_BITS | lanes.bit_length() - 1
+        clock[0, place] = warp.lane_epoch - 1
         return clock
 
     @staticmethod
     def _tell(warp: Warp, lanes: int, clock: Array) -> None:
         """Some lanes learn it now, the others when the warp meets."""
+        beside = _of(warp)
         if lanes & warp.live == warp.live:
-            warp.learn(clock)
-        elif warp.told is None:
-            warp.told = lanes, clock
+            beside.join(warp.clock, clock)
+        elif beside.told is None:
+            beside.told = lanes, clock
         else:
-            warp.told = warp.told[0] | lanes, np.maximum(warp.told[1], clock)
+            beside.told = beside.told[0] | lanes, np.maximum(beside.told[1], clock)
+
+
+def _of(warp: Warp) -> Beside:
+    assert warp.beside is not None
+    return warp.beside
 
 
 def _covers(clock: Array, at: Array, written: Array, lane: Array) -> Array:

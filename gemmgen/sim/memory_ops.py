@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .errors import Fault, OutOfBounds, UnknownInstruction
+from .global_order import ORDERED, Order, order_of
 from .memory import LOCAL_WINDOW, PARAM_WINDOW, RANK_SHIFT, SHARED_WINDOW, Block
 from .registry import CACHE_HINTS, SCOPES, Bind, Call, Mods, instruction
 from .types import DTYPES, LANES, Array, Instr, Mask, Mem, Reg, Sym, Vec, Void, bits_of, dtype_of
@@ -29,7 +30,6 @@ SPACES = (
     "param::func",
     "const",
 )
-ORDERED = ("volatile", "relaxed", "acquire", "release", "mmio")
 _ALL_LANES = np.arange(LANES)
 
 
@@ -149,31 +149,16 @@ def words_of(offsets: Array, nbytes: int) -> Array:
     return first if nbytes <= 4 else first[:, None] + np.arange(nbytes // 4)
 
 
-def order_of(instr: Instr) -> tuple[str, str] | None:
-    """What an access promises of the order of others, and to whom; None if it is an ordinary one."""
-    semantics = next((part for part in instr.parts if part in ORDERED), None)
-    if semantics is None:
-        return None
-    return semantics, next((part for part in instr.parts if part in SCOPES), "sys")
-
-
-def tell_order(warp: Warp, span: Span, order: tuple[str, str]) -> None:
-    """Whoever keeps the order of global memory hears of an access that makes some."""
-    keeper = warp.cta.gpu.global_order
-    if keeper is not None:
-        scope: object = {"cta": warp.cta.position, "cluster": warp.cta.cluster.first}.get(order[1], "grid")
-        keeper.touch(warp, span.block, span.offsets, span.lanes, order[0], scope)
-
-
-def note_read(warp: Warp, span: Span, nbytes: int, ordered: tuple[str, str] | None) -> None:
+def note_read(warp: Warp, span: Span, nbytes: int, ordered: Order | None) -> None:
     """Tell the shadow about a shared-memory load; of a global one those who keep order and watch kernels ahead."""
     if span.cta is None:
         if warp.unwaited:
             warp.cta.gpu.in_use.check_lanes(warp, span, nbytes)
-        if ordered:
-            tell_order(warp, span, ordered)
-        elif (order := warp.cta.gpu.global_order) is not None:
-            order.read(warp, span.block, span.offsets, span.lanes, nbytes)
+        if (order := warp.cta.gpu.global_order) is not None:
+            if ordered:
+                order.touch(warp, span, nbytes, ordered, reads=True, writes=False)
+            else:
+                order.read(warp, span.block, span.offsets, span.lanes, nbytes)
         return
     if ordered:
         warp.acquire(span.cta.flag_clock)
@@ -183,7 +168,7 @@ def note_read(warp: Warp, span: Span, nbytes: int, ordered: tuple[str, str] | No
     span.cta.shadow.generic_read(warp, words_of(span.offsets, nbytes), lanes if nbytes <= 4 else lanes[:, None])
 
 
-def note_write(warp: Warp, span: Span, nbytes: int, ordered: tuple[str, str] | None) -> None:
+def note_write(warp: Warp, span: Span, nbytes: int, ordered: Order | None) -> None:
     """Tell the shadow about a shared store; of a global one those who watch order, tensor maps and kernels ahead."""
     if span.cta is None:
         if not span.block.writable:
@@ -192,10 +177,11 @@ def note_write(warp: Warp, span: Span, nbytes: int, ordered: tuple[str, str] | N
             warp.cta.gpu.in_use.check_lanes(warp, span, nbytes, write=True)
         if (maps := warp.cta.gpu.map_order) is not None:
             maps.written(warp, span.block, span.offsets, span.lanes)
-        if ordered:
-            tell_order(warp, span, ordered)
-        elif (order := warp.cta.gpu.global_order) is not None:
-            order.write(warp, span.block, span.offsets, span.lanes, nbytes)
+        if (order := warp.cta.gpu.global_order) is not None:
+            if ordered:
+                order.touch(warp, span, nbytes, ordered, reads=False, writes=True)
+            else:
+                order.write(warp, span.block, span.offsets, span.lanes, nbytes)
         return
     words = words_of(span.offsets, nbytes)
     if ordered:

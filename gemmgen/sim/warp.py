@@ -19,6 +19,7 @@ from .types import LANES, Array, Instr, Mask, Reg
 from .values import Registers
 
 if TYPE_CHECKING:
+    from .global_order import Beside
     from .machine import Cta
 
 
@@ -77,15 +78,10 @@ class Warp:
         self.clock = np.zeros((CLOCK_ROWS, cta.cluster.clock_size), np.int32)
         self.epoch = self.lane_epoch = self.soft_epoch = self.elect_epoch = 1
         self.clock[0, self.number] = 1
-        self.place = cta.cluster.entered + self.number  # among the warps of the grid
-        self.far = 0  # its component there, if order is kept
-        self.told: tuple[int, Array] | None = None  # what some lanes know of the grid, and others will when all meet
-        self.observed: Array | None = None  # by relaxed accesses: a fence makes it known
-        self.fenced: Array | None = None  # released by relaxed accesses
+        self.beside: Beside | None = None  # if the order of global memory is kept
         if (order := cta.gpu.global_order) is not None:
-            order.name(self)
-            self.far = cta.cluster.first_place + self.place
-            self.clock[0, self.far] = 1
+            self.beside = order.follow(self)
+            self.clock[0, self.beside.own] = 1
         self.effects = 0
         self.spin: dict[int, Spin] = {}
         self.out = Outstanding()
@@ -107,9 +103,8 @@ class Warp:
     def release(self) -> Array:
         """Clock for others to join; what this warp does next is later than it."""
         out = self.clock.copy()
-        if self.told is not None:
-            known = out[:2, self.cta.cluster.first_place :]
-            np.maximum(known, self.told[1], out=known)
+        if self.beside is not None and self.beside.told is not None:
+            self.beside.join(out, self.beside.told[1])
         self._next_epoch()
         return out
 
@@ -120,16 +115,11 @@ class Warp:
 
     def lane_sync(self) -> None:
         self.lane_epoch = self.soft_epoch = self.elect_epoch = self._next_epoch()
-        if self.told is not None:
-            self.learn(self.told[1])
-            self.told = None
+        if self.beside is not None and self.beside.told is not None:
+            self.beside.join(self.clock, self.beside.told[1])
+            self.beside.told = None
         self.waited.clear()
         self.readers = self.writers = self.late_writers = 0
-
-    def learn(self, clock: Array) -> None:
-        """Join what another warp of the grid has released."""
-        known = self.clock[:2, self.cta.cluster.first_place :]
-        np.maximum(known, clock, out=known)
 
     def soft_sync(self) -> None:
         """A shuffle or vote: lanes meet, but memory order is not promised."""
@@ -163,8 +153,8 @@ class Warp:
     def _next_epoch(self) -> int:
         self.epoch += 1
         self.clock[0, self.number] = self.epoch
-        if self.far:
-            self.clock[0, self.far] = self.epoch
+        if self.beside is not None:
+            self.clock[0, self.beside.own] = self.epoch
         return self.epoch
 
     def settle_loads(self) -> None:

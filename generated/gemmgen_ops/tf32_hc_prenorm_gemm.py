@@ -24,9 +24,8 @@ def tf32_hc_prenorm_gemm(
         b: fp32 [N, K], likewise, rounded to tf32 as it is read; N a multiple of 8, at most 32 on sm90, 128 on sm120.
         d: fp32 [M, N] to write to, rows contiguous; [num_splits, M, N] with num_splits.
         sqr_sum: fp32 [M] to write to, contiguous; [num_splits, M] with num_splits.
-        num_splits: cut K into so many parts of whole blocks of 64, or of 128 where the kernel has those, the remainder
-            one each to the first, and write a partial sum for each; by default the call adds up by itself, in a fixed
-            order.
+        num_splits: cut K into so many parts, where the kernel likes, and write a partial sum for each, to be added up;
+            by default the call adds up by itself, in a fixed order.
 
     M may be any size: M of 0 launches nothing.
     CUDA tensors run on their GPU, CPU tensors on the simulator inside

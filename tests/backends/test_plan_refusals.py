@@ -18,6 +18,7 @@ from gemmgen.ir import (
     KernelSpec,
     OneTile,
     Operand,
+    Persistent,
     Ring,
     Role,
     Store,
@@ -32,7 +33,9 @@ SWAPPED = catalog.bf16_gemm("nt", catalog.Shape(96, 128, swap=True))
 SLICES = catalog.bf16_gemm("nt", catalog.Shape(64, 128, swap=True, splits=2))
 LANES = catalog.fp8_gemm_nt(catalog.Shape(16, 128, swap=True, lanes=True))
 SHARED = catalog.bf16_gemm("nt", catalog.Shape(128, 128, cluster=(1, 2)))
-PRENORM = in_row_groups(catalog.tf32_hc_prenorm_gemm(catalog.PrenormShape(64, 24, whole=True)), "ends")
+PRENORM = in_row_groups(
+    catalog.tf32_hc_prenorm_gemm(catalog.PrenormShape(64, 24)).replace(schedule=Persistent()), "ends"
+)
 OF_K = in_k_groups(catalog.fp8_gemm_nt(catalog.Shape(128, 128), DType.F32, True, sfb_columns=1), "counts", 128, True)
 
 

@@ -5,8 +5,8 @@
 
 Both results are also held against the float64 reference. Sizes leave ragged edges in m, n and k and take four tiles;
 the simulator runs a random schedule with another seed for each kernel. The file says where and when this was, and has a
-digest of each kernel's text: ``--since`` runs nothing and names the kernels that have changed since. Files from before
-that have neither.
+digest of each kernel's text: ``--since`` runs nothing and names the kernels of which a file does not say that they ran
+as they are now. Files from before digests say it of none.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ def digest(spec: KernelSpec) -> str:
 
 
 def changed(result: dict[str, Any], shipped: Iterable[KernelSpec]) -> list[str]:
-    """Kernels that did not run as they are now, as far as the file knows: new ones, and those with another digest."""
+    """Kernels of which the file does not say that they ran as they are now."""
     ran = {row["kernel"]: row.get("digest") for row in result["rows"]}
-    return [spec.name for spec in shipped if spec.name not in ran or ran[spec.name] not in (None, digest(spec))]
+    return [spec.name for spec in shipped if ran.get(spec.name) != digest(spec)]
 
 
 def compare(spec: KernelSpec, device: torch.Tensor, sim: torch.Tensor) -> dict[str, Any]:

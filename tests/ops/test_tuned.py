@@ -13,6 +13,7 @@ import torch
 import gemmgen
 from gemmgen import catalog, ops
 from gemmgen.catalog import FUSED
+from gemmgen.commands.tuning import AS_FAST
 from gemmgen.ops import tuned
 from gemmgen.ops.selection import Choices, select
 from gemmgen.ops.tuned.file import CardEntries, Entry, TunedFile, read
@@ -188,3 +189,11 @@ def test_the_shipped_files_name_kernels_that_ship() -> None:
                 assert known and (
                     one.op in FUSED or one.kernel in catalog.specs()
                 ), f"{name} names {one.kernel}: measure again with gemmgen tune"
+
+
+@pytest.mark.parametrize("name", sorted(tuned.SHIPPED.values()))
+def test_a_shipped_entry_is_the_rule_s_kernel_where_that_is_as_fast(name: str) -> None:
+    """Within what ``gemmgen tune`` calls noise, or names a faster one."""
+    for card in read(Path(tuned.__file__).with_name(name)).cards:
+        for entry in card.entries:
+            assert entry.kernel == entry.rule or entry.rule_us > AS_FAST * entry.us, entry

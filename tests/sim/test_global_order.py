@@ -121,3 +121,75 @@ def test_barriers_of_a_cta_pass_on_what_one_of_its_warps_was_told(schedule: sim.
     assert (out == lanes + 5).all() or (out == lanes + 69).all()
     with pytest.raises(sim.Race, match="nothing orders that before"):
         result("")  # what the other warp of each CTA wrote
+
+
+PAIRS = """
+mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; shr.u32 %r9, %r1, 5; and.b32 %r1, %r1, 31; ld.param.u64 %d1, [out];
+ld.param.u64 %d2, [parts]; ld.param.u64 %d3, [count]; mul.wide.u32 %d4, %r1, 4; add.s64 %d5, %d2, %d4;
+add.s64 %d6, %d3, %d4; add.u32 %r4, %r1, 5; setp.ne.u32 %p1, {who}, 0; @%p1 bra OTHER;
+st.global.u32 [%d5], %r4; {tell} bra END;
+OTHER: {learn} setp.eq.u32 %p2, %r5, 0; @%p2 bra OTHER; {use}
+add.s64 %d1, %d1, %d4; st.global.u32 [%d1], %r7; END:
+"""
+TELL, LEARN = "red.{order}.global.add.u32 [%d6], 1;", "ld.{order}.global.u32 %r5, [%d6];"
+CTAS, WARPS_OF_ONE = "%r2", "%r9"
+
+
+def passed(who: str, tell: str, learn: str, use: str = "ld.global.u32 %r7, [%d5];") -> np.ndarray:
+    """Every lane of one warp tells the same lane of another, of the next CTA or of its own, what it stored."""
+    out, parts, count = (np.zeros(64, np.uint32) for _ in range(3))
+    text = kernel(PAIRS.format(who=who, tell=tell, learn=learn, use=use), PARAMS)
+    Bench(sim.Schedule("random"), (32,) if who == CTAS else (64,), (2,) if who == CTAS else (1,)).run(
+        text, out, parts, count
+    )
+    return out[:32]
+
+
+def in_scopes(told: str, learnt: str) -> tuple[str, str]:
+    return TELL.format(order=f"release.{told}"), LEARN.format(order=f"acquire.{learnt}")
+
+
+@pytest.mark.parametrize(
+    ("who", "words"),
+    [
+        (CTAS, in_scopes("gpu", "gpu")),
+        (CTAS, in_scopes("gpu", "sys")),
+        (WARPS_OF_ONE, in_scopes("cta", "cta")),
+        (WARPS_OF_ONE, in_scopes("gpu", "cta")),
+        (WARPS_OF_ONE, in_scopes("cta", "gpu")),
+        (
+            WARPS_OF_ONE,
+            (
+                "fence.acq_rel.cta;" + TELL.format(order="relaxed.cta"),
+                LEARN.format(order="relaxed.cta") + "fence.acq_rel.cta;",
+            ),
+        ),
+        (CTAS, ("fence.acq_rel.gpu;" + TELL.format(order="relaxed.gpu"), LEARN.format(order="acquire.gpu"))),
+    ],
+    ids=str,
+)
+def test_lanes_speak_for_themselves_at_scopes_that_have_both(who: str, words: tuple[str, str]) -> None:
+    assert (passed(who, *words) == np.arange(32) + 5).all()
+
+
+@pytest.mark.parametrize(
+    ("who", "words"),
+    [
+        (CTAS, in_scopes("gpu", "cta")),
+        (CTAS, in_scopes("cta", "gpu")),
+        (CTAS, ("fence.acq_rel.cta;" + TELL.format(order="relaxed.gpu"), LEARN.format(order="acquire.gpu"))),
+        (CTAS, (TELL.format(order="release.gpu"), LEARN.format(order="relaxed.gpu"))),
+        # a load releases nothing: the flag is told of by one who stored nothing
+        (
+            CTAS,
+            (
+                "fence.acq_rel.gpu; ld.relaxed.gpu.global.u32 %r6, [%d6]; red.relaxed.gpu.global.add.u32 [%d3+128], 1;",
+                "mov.u32 %r5, 1; ld.acquire.gpu.global.u32 %r6, [%d6];",
+            ),
+        ),
+    ],
+    ids=str,
+)
+def test_and_at_no_others(who: str, words: tuple[str, str]) -> None:
+    with pytest.raises(sim.Race, match="nothing orders that before"):
+        passed(who, *words)
