@@ -14,6 +14,7 @@ from gemmgen.ir import (
     Bias,
     Broadcast,
     Cast,
+    ClusterSplitK,
     DType,
     Gate,
     Keep,
@@ -58,11 +59,14 @@ def chain_view(plan: Plan) -> dict[str, Any]:
 def _start(plan: Plan, view: dict[str, Any]) -> dict[str, Any]:
     """The first step where sums start from its vector: what reads that, and from which place of the tile.
 
-    One along n is read ``ahead`` where products are: when the tile before ends, or before the first one.
+    One along n is read ``ahead`` where products are: when the tile before ends, or before the first one. Where a CTA
+    has one tile it is read at ``once``; CTAs that share K blocks add zeros, but the first one. Else what the first tile
+    needs is brought ``near`` beforehand.
     """
     mma, entry = plan.mma, plan.epilogue[0]
     assert isinstance(mma, MmaPlan)
-    rows = entry.along == ("m",)
+    (axis,) = entry.along
+    rows, end = axis == "m", f"p.{axis}"
     reader = f"StartFromRows<{mma.row_blocks}" if rows else f"StartFromColumns<{mma.col_blocks}"
     ahead = mma.overlap_epilogue and not rows
 
@@ -74,7 +78,9 @@ def _start(plan: Plan, view: dict[str, Any]) -> dict[str, Any]:
         "reader": f"{reader}, {mma.width // 2}>",
         "vector": vector("tile"),
         "place": "tile.m() + first_row" if rows else "tile.n()",
-        "axis": entry.along[0],
+        "end": f"tile.split() > 0 ? 0 : {end}" if plan.splits > 1 else end,
+        "near": f"gemmgen::ahead<TILE_{axis.upper()}>({vector('tile')}, tile.{axis}(), {end});",
+        "once": isinstance(plan.schedule, ClusterSplitK),
         "ahead": {tile: f"start.read({vector(tile)}, {tile}.n(), p.n);" for tile in ("tile", "next") if ahead},
     }
 

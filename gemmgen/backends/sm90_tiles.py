@@ -123,12 +123,14 @@ def cut_product(spec: KernelSpec, mma: MmaPlan, store: StorePlan) -> MmaPlan | N
 def sums_start(spec: KernelSpec) -> bool:
     """Whether the chain begins with a bias that the scaling of the first K block can add.
 
-    Without scales the tensor core sums, and its registers may not be written between its products. Splits of k would
-    add it once each; halves of n lie apart in memory; a swapped product has n on the rows.
+    Without scales the tensor core sums, and its registers may not be written between its products. Of CTAs of a cluster
+    that share K blocks the first one adds it; other splits would once each. Halves of n lie apart in memory, and a
+    swapped product has n on the rows.
     """
     body, halves = spec.math.body, spec.gate is not None and spec.gate.layout == "halves"
     assert isinstance(body, Wgmma)
-    promoted = body.promote is not None and isinstance(spec.schedule, Persistent) and not body.swap_ab
+    once = isinstance(spec.schedule, Persistent | ClusterSplitK)
+    promoted = body.promote is not None and once and not body.swap_ab
     return promoted and isinstance(spec.epilogue[0], Bias) and not halves
 
 

@@ -18,6 +18,7 @@ from gemmgen.catalog.fused import (
     fused_specs,
     head_split_output,
     mxfp8_output,
+    operators_of,
 )
 from gemmgen.catalog.grouped import (
     LAYOUT,
@@ -170,6 +171,7 @@ __all__ = [
     "layouts",
     "mxfp8_output",
     "of_group",
+    "operators_of",
     "pack_bytes",
     "pack_ue8m0",
     "prenorm_forms",

@@ -109,6 +109,14 @@ def fused_operator(name: str, arch: str) -> tuple[str, Epilogue]:
     return product, fp8_output("m") if label == "fp8out" else mxfp8_output(words=arch != Arch.SM90)
 
 
+def operators_of(product: str, epilogue: Epilogue | None) -> tuple[str, ...]:
+    """Names of a product with this epilogue, the closest first: a fused operator's, if it is one, and its own."""
+    quantising = {mxfp8_output(False): "mxfp8out", mxfp8_output(True): "mxfp8out"}
+    quantising |= {fp8_output(major): "fp8out" for major in ("m", "n")}
+    name = f"{product}_{quantising.get(epilogue)}" if epilogue is not None else product
+    return (name, product) if name in FUSED else (product,)
+
+
 @cache
 def fused_specs() -> dict[str, KernelSpec]:
     """Every listed kernel of these operators by name."""

@@ -121,7 +121,7 @@ def select(operator: str, m: int, n: int, k: int, sms: int, choices: Choices) ->
         choices = replace(choices, groups=choices.groups or by_default)
     if operator not in OPERATORS:
         raise ValueError(f"operator: {operator!r} is unknown; use one of {', '.join(OPERATORS)}")
-    arch, epilogue, asked = choices.arch, choices.epilogue, operator
+    arch, epilogue = choices.arch, choices.epilogue
     archs = (Arch.SM90, Arch.SM100, Arch.SM120) if operator in SM90_OPERATORS else (Arch.SM100, Arch.SM120)
     if arch not in archs:
         raise UnsupportedArchitecture(f"{operator}: there is no kernel for {arch}; it runs on {' and '.join(archs)}")
@@ -132,7 +132,8 @@ def select(operator: str, m: int, n: int, k: int, sms: int, choices: Choices) ->
     candidates = _candidates(operator, m, n, k, sms, choices, epilogue)
     if choices.groups is not None:
         return Selection.of(candidates)
-    return Selection.of(candidates, measured(Card(choices.card, sms, arch), (asked, operator), m, n, k))
+    names = catalog.operators_of(operator, epilogue)
+    return Selection.of(candidates, measured(Card(choices.card, sms, arch), names, m, n, k))
 
 
 def _candidates(

@@ -28,6 +28,7 @@ from gemmgen.ir import (
 
 NARROW, TALL, WIDE = Shape(64, 32, groups=1), Shape(128, 32, groups=1), Shape(128, 64, width=32, slots=2)
 AHEAD = Shape(256, 32, unroll=1, overlap=True)
+ALONE, SHARED = Shape(64, 32, groups=1, splits=1, ctas_per_sm=2), Shape(64, 32, groups=1, splits=3, ctas_per_sm=2)
 
 
 def behind(
@@ -52,6 +53,10 @@ CASES = {
     "columns, beside the next tile's products": behind(dense.fp8_gemm_nt(AHEAD), "n", Activation(function="relu")),
     "rows, beside the next tile's products": behind(dense.fp8_gemm_nt(AHEAD, DType.F32), "m"),
     "a scale for each column": behind(dense.fp8_gemm_nt(NARROW, DType.F32, sfb_columns=1), "n"),
+    "columns, a tile a CTA": behind(dense.fp8_gemm_nt(ALONE), "n", Activation(function="relu")),
+    "columns, a tile a cluster": behind(dense.fp8_gemm_nt(SHARED), "n", Activation(function="silu"), dtype=DType.BF16),
+    "rows, a tile a cluster": behind(dense.fp8_gemm_nt(SHARED, DType.F32), "m"),
+    "launched early": catalog.launched_early(behind(dense.fp8_gemm_nt(SHARED), "n", Activation(function="relu"))),
     "before a gate": behind(
         dense.fp8_gemm_nt(WIDE), "n", Scale(by="scale"), Gate(), extra=(Operand(name="scale", dtype=DType.F32, box=()),)
     ),
@@ -77,7 +82,7 @@ def test_a_bias_at_any_address_and_an_odd_edge() -> None:
         reference.check(gemmgen.op(spec)(**{**tensors, "bias": shifted}), spec, tensors)
 
 
-@pytest.mark.parametrize("shape", [NARROW, AHEAD])
+@pytest.mark.parametrize("shape", [NARROW, AHEAD, SHARED])
 def test_without_products_the_bias_is_left(shape: Shape) -> None:
     spec = behind(dense.fp8_gemm_nt(shape, DType.F32), "n")
     bias = torch.randn(40)
@@ -100,6 +105,26 @@ def test_products_go_on_beside_epilogues_that_only_round() -> None:
         assert catalog.behind(AHEAD, epilogue).overlap == stays and not catalog.behind(AHEAD).overlap
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_a_vector_is_asked_for_before_the_boxes_of_a_ring(early: bool) -> None:
+    """Behind them it would come late; a kernel that starts early must wait first, as the one ahead may write it."""
+    bf16 = behind(dense.bf16_gemm("nt", SHARED), "n")
+    for spec, read in ((CASES["columns, a tile a cluster"], "start("), (bf16, "Epilogue::ahead(")):
+        text = emit(catalog.launched_early(spec) if early else spec).split("DEVICE void math(")[1]
+        order = [text.index(read), text.index("wait_for_barriers();")]
+        assert order == sorted(order, reverse=early)
+        if early:
+            assert text.index("wait_for_prerequisites") < order[0]
+    for spec in (
+        CASES["columns"],
+        CASES["columns, beside the next tile's products"],
+        behind(dense.bf16_gemm("nt", NARROW), "n"),
+    ):
+        text = emit(catalog.launched_early(spec) if early else spec)
+        entry = text[text.index('extern "C"') :]
+        assert ("ahead" in entry[: entry.index("mbarrier_init")]) is not early
+
+
 def test_what_keeps_the_bias_in_the_chain() -> None:
     """Products that the tensor core sums itself, shares of k, a step before it, and halves of n."""
     assert "epilogue   bias that sums start from -> activation -> cast" in table(lower(CASES["columns"]))
@@ -107,7 +132,7 @@ def test_what_keeps_the_bias_in_the_chain() -> None:
     scale = (Operand(name="scale", dtype=DType.F32, box=()),)
     others = [
         behind(dense.bf16_gemm("nt", NARROW), "n"),
-        behind(dense.fp8_gemm_nt(Shape(64, 32, groups=1, splits=2)), "n"),
+        behind(dense.fp8_gemm_nt(Shape(64, 32, groups=1, share=True)), "n"),
         behind(product, "n", Gate(layout="halves")),
     ]
     later = behind(product, "n", Scale(by="scale"), extra=scale)

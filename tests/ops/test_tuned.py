@@ -114,6 +114,33 @@ def test_an_entry_serves_the_same_tile_with_another_epilogue_and_no_other_form(t
     assert tile(4096, **other) == tile(4096, card="another", **other)
 
 
+@pytest.mark.parametrize("op", FUSED)
+def test_calls_of_a_fused_operator_take_its_entry_before_the_product_s(
+    op: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only ``spec_for`` by the operator's name: what is called names the product and its epilogue."""
+    product, label, tile = *op.rsplit("_", 1), "128x128"
+    other = {"fp8_gemm_nt": catalog.FP8_SHAPES, "bf16_gemm_nt": catalog.BF16_SHAPES}[product][2].label
+    names = f"sm90_{op}_{tile}", f"sm90_{product}_bf16_{other}"
+    entries = [
+        Entry(op=each, m=8, n=128, k=128, kernel=name, us=1, rule=name, rule_us=1)
+        for each, name in zip((op, product), names, strict=True)
+    ]
+    gemmgen.use_tuned(write(tmp_path / "t.json", *entries, sms=4), shipped=False)
+    loaded: list[str] = []
+    load = SimTarget.load
+    monkeypatch.setattr(SimTarget, "load", lambda self, text: (loaded.append(text.entry), load(self, text))[1])
+    a, b = torch.randn(8, 128).bfloat16(), torch.randn(128, 128).bfloat16()
+    factors: Any = (a, b)
+    if product == "fp8_gemm_nt":
+        factors = ops.per_token_cast_to_fp8(a, use_ue8m0=False), ops.per_block_cast_to_fp8(b, use_ue8m0=False)
+    with gemmgen.simulate("sm90"):
+        getattr(ops, op)(*factors)
+        getattr(ops, product)(*factors)
+    assert loaded == list(names)
+    assert label in names[0]
+
+
 def test_a_kernel_that_is_no_more_is_no_choice(tmp_path: Path) -> None:
     gemmgen.use_tuned(write(tmp_path / "t.json", entry(64, "17x19")), shipped=False)
     selection = select(OP, 64, 2112, 7168, 132, Choices(card=CARD))
