@@ -33,6 +33,10 @@ from gemmgen.ir.expression import ACCUMULATOR, BINARY, COMPARISONS, PAIR
 
 C_FUNCTIONS = {"abs": "fabsf", "maximum": "fmaxf", "minimum": "fminf"}
 """Functions of an expression that CUDA has under another name; the others are in gemmgen/cuda/gemmgen/math.cuh."""
+SIGMOIDS = {"sigmoid", "silu", "gelu_tanh"}
+"""Functions of which two cost one reciprocal."""
+OF_BOTH = SIGMOIDS | {"gelu", "relu", "squared_relu"}
+"""Functions that take two columns at once."""
 LOOSEST, SUM, PRODUCT, UNARY = range(4)
 """How tightly an operator binds."""
 
@@ -132,9 +136,12 @@ def step_view(plan: Plan, entry: StepPlan, columns: str) -> dict[str, Any]:
         view.update(cap=f"{step.cap!r}f", note=f" {step.cap}")
     elif isinstance(step, Apply | Gate):
         values = PAIR if isinstance(step, Gate) else (ACCUMULATOR,)
-        arguments = ", ".join(f"float {name}" for name in (*values, *step.operands))
+        both = _of_both(step.tree)
+        number = "gemmgen::Both" if both else "float"
+        arguments = ", ".join(f"{number} {name}" for name in (*values, *step.operands))
         layout = f", {step.layout}" if isinstance(step, Gate) else ""
-        view.update(parameters=arguments, body=c_text(step.tree), note=f" {step.expression}{layout}")
+        note = f" {step.expression}{layout}"
+        view.update(parameters=arguments, body=c_text(step.tree), both=both, note=note)
     elif isinstance(step, Keep):
         view.update(to=f"{address(plan, step.to)}, p.{step.to}_stride", note=f" to {step.to}")
     elif isinstance(step, Reduce):
@@ -228,6 +235,14 @@ def c_text(tree: ast.expr, around: int = LOOSEST) -> str:
         case ast.Call(func=ast.Name(id=function), args=arguments):
             return f"{C_FUNCTIONS.get(function, f'gemmgen::{function}')}({', '.join(map(c_text, arguments))})"
     raise AssertionError(ast.dump(tree))
+
+
+def _of_both(tree: ast.expr) -> bool:
+    """Whether an expression asks for sigmoids, and all of it can be said of two columns at once."""
+    nodes = list(ast.walk(tree))
+    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    chooses = any(isinstance(node, ast.Compare | ast.Div) for node in nodes)
+    return bool(called & SIGMOIDS) and called <= OF_BOTH and not chooses
 
 
 def _within(text: str, level: int, around: int) -> str:

@@ -8,6 +8,7 @@ from chains import BASES
 from reference import FUNCTIONS
 
 import gemmgen
+from gemmgen.backends import emit
 from gemmgen.ir import Activation, Apply, DType, Operand
 
 EDGES = torch.tensor([torch.inf, -torch.inf, torch.nan, 1e30, -1e30, -200.0, -43.5, -19.0, 0.0, -0.0, 1e-30, -1e-30])
@@ -22,6 +23,43 @@ def applied(arch: str, function: str, x: torch.Tensor) -> torch.Tensor:
     a, b = torch.zeros(len(x), 16).bfloat16(), torch.zeros(x.shape[1], 16).bfloat16()
     with gemmgen.simulate(arch, sms=2):
         return gemmgen.op(spec)(a=a, b=b, x=x).double()  # type: ignore[union-attr]
+
+
+SIGMOIDS = {
+    "2.0 * silu(x - 1.0) * -x + 0.5": lambda x: 2 * torch.nn.functional.silu(x - 1) * -x + 0.5,
+    "sigmoid(x) * silu(x)": lambda x: torch.sigmoid(x) * torch.nn.functional.silu(x),
+    "relu(x) - gelu_tanh(-x) * squared_relu(x)": lambda x: x.relu()
+    - torch.nn.functional.gelu(-x, approximate="tanh") * x.relu() ** 2,
+    "gelu(x) * (3.0 - 1.0) + silu(x)": lambda x: 2 * torch.nn.functional.gelu(x) + torch.nn.functional.silu(x),
+}
+
+
+@pytest.mark.parametrize("expression", SIGMOIDS)
+@pytest.mark.parametrize("arch", BASES)
+def test_an_author_s_sigmoids_share_reciprocals_too(arch: str, expression: str) -> None:
+    """Written as for one number, compiled for two columns, with numbers of their own."""
+    base = BASES[arch](DType.F32)
+    operand = Operand(name="x", dtype=DType.F32, box=("m", "n"))
+    spec = base.replace(
+        name="shared_reciprocals",
+        operands=(*base.operands, operand),
+        epilogue=(Apply(expression=f"{expression} + 0.0 * acc"), base.epilogue[-1]),
+    )
+    assert "gemmgen::Both x" in emit(spec) and expression.split("(")[0] in emit(spec)
+    x = torch.linspace(-7, 7, 66 * 64)[torch.randperm(66 * 64)].view(66, 64)
+    a, b = torch.zeros(66, 16).bfloat16(), torch.zeros(64, 16).bfloat16()
+    with gemmgen.simulate(arch, sms=2):
+        found = gemmgen.op(spec)(a=a, b=b, x=x)
+    torch.testing.assert_close(found, SIGMOIDS[expression](x.double()).float(), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "expression", ["silu(acc) / 2.0", "where(acc > 0.0, silu(acc), acc)", "relu(acc)", "exp(silu(acc))"]
+)
+def test_what_cannot_be_said_of_two_columns_is_said_of_each(expression: str) -> None:
+    base = BASES["sm90"](DType.F32)
+    text = emit(base.replace(epilogue=(Apply(expression=expression), base.epilogue[-1])))
+    assert "[](float acc)" in text and "Both" not in text
 
 
 def off(found: torch.Tensor, function: str, x: torch.Tensor) -> torch.Tensor:

@@ -40,6 +40,23 @@ DEVICE float2 squared_relu(float2 x) {
   return each([](float z) { return squared_relu(z); }, x);
 }
 
+// Both columns as an author's function sees them, where it asks for sigmoids: written as it is for one number, it takes one
+// reciprocal for two.
+struct Both : float2 {
+  DEVICE Both(float2 x) : float2(x) {}
+  DEVICE Both(float x) : float2(both(x)) {}
+};
+DEVICE Both operator+(Both x, Both y) { return add(x, y); }
+DEVICE Both operator-(Both x, Both y) { return make_float2(x.x - y.x, x.y - y.y); }
+DEVICE Both operator*(Both x, Both y) { return mul(x, y); }
+DEVICE Both operator-(Both x) { return make_float2(-x.x, -x.y); }
+DEVICE Both sigmoid(Both x) { return sigmoid(float2(x)); }
+DEVICE Both silu(Both x) { return silu(float2(x)); }
+DEVICE Both gelu_tanh(Both x) { return gelu_tanh(float2(x)); }
+DEVICE Both gelu(Both x) { return gelu(float2(x)); }
+DEVICE Both relu(Both x) { return relu(float2(x)); }
+DEVICE Both squared_relu(Both x) { return squared_relu(float2(x)); }
+
 // To nearest even. What is too large for f16, e4m3 and e5m2 becomes their largest number, for bf16 Inf.
 template <class To>
 DEVICE To cast(float2 x);
