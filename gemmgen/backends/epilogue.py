@@ -63,8 +63,8 @@ def chain_view(plan: Plan) -> dict[str, Any]:
 def _start(plan: Plan, view: dict[str, Any]) -> dict[str, Any]:
     """The first step where sums start from its vector: what reads that, and from which place of the tile.
 
-    One along n is read ``ahead`` where products are: when the tile before ends, or before the first one. Where a CTA
-    has one tile it is read at ``once``; CTAs that share K blocks add zeros, but the first one. Else what the first tile
+    One along n is read ``ahead``: when the tile before ends, or before the first one. Where a CTA has one tile it is
+    read at ``once``; CTAs that share K blocks add zeros, but the first one. Else what the first tile
     needs is brought ``near`` beforehand.
     """
     mma, entry = plan.mma, plan.epilogue[0]
@@ -72,7 +72,7 @@ def _start(plan: Plan, view: dict[str, Any]) -> dict[str, Any]:
     (axis,) = entry.along
     rows, end = axis == "m", f"p.{axis}"
     reader = f"StartFromRows<{mma.row_blocks}" if rows else f"StartFromColumns<{mma.col_blocks}"
-    ahead = mma.overlap_epilogue and not rows
+    ahead = not (rows or isinstance(plan.schedule, ClusterSplitK))
 
     def vector(tile: str) -> str:
         return address(plan, entry.step.operands[0], f"{tile}.group()")
