@@ -53,6 +53,8 @@ def _headers(plan: Plan) -> Iterator[str]:
         yield "gemmgen/cluster_split_k.cuh"
     if isinstance(plan.mma, MmaPlan) and plan.mma.sfb_by_lanes:
         yield "gemmgen/lane_scales.cuh"
+    if isinstance(plan.mma, MmaPlan) and plan.mma.partials > 1 and plan.mma.whole_rounds:
+        yield "gemmgen/partials.cuh"
     if isinstance(plan.mma, MmaPlan) and plan.mma.row_axis == "n":
         if plan.mma.sfa:
             yield "gemmgen/swapped_promote.cuh"

@@ -50,7 +50,7 @@ from gemmgen.backends.sm90_swapped import (
     rows_in_slot,
     staged_rows,
 )
-from gemmgen.backends.sm90_tiles import check_tiles, cut_product, parts, stores_apart, sums_start
+from gemmgen.backends.sm90_tiles import check_partials, check_tiles, cut_product, parts, stores_apart, sums_start
 from gemmgen.ir import (
     Cast,
     ClusterSplitK,
@@ -183,10 +183,12 @@ def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPla
         cast_a=cast_a,
         overlap_epilogue=body.overlap_epilogue,
         whole_rounds=body.whole_rounds,
+        partials=body.partials,
         shares=shares,
     )
     if body.promote is not None:
         mma = promoted(spec, mma, body.promote)
+    check_partials(spec, mma)
     _check_accumulators(spec, mma)
     return mma
 
@@ -228,7 +230,7 @@ def _check_cast(spec: KernelSpec, width: int) -> None:
 
 
 def _check_accumulators(spec: KernelSpec, mma: MmaPlan) -> None:
-    partial = mma.width // 2 if mma.sfa else 0
+    partial = mma.partials * mma.width // 2 if mma.sfa else 0
     if mma.cast_a:
         partial = 4 * mma.steps * mma.row_blocks * mma.unroll + 32
     limit = (spec.math.registers or LIMITS[spec.arch].registers_per_thread) - 24

@@ -74,6 +74,25 @@ def _check_rounds(spec: KernelSpec) -> None:
         raise ValueError(f"{where} and unroll={body.unroll}: a round has a copy for every slot; use unroll=1")
 
 
+def check_partials(spec: KernelSpec, mma: MmaPlan) -> None:
+    """Refuse products that take no turns at two sets of registers."""
+    if mma.partials == 1:
+        return
+    where = f"role {spec.math.name!r} has partials={mma.partials}"
+    if isinstance(spec.schedule, ClusterSplitK):
+        raise ValueError(f"{where}; a CTA of schedule {spec.schedule.kind} has few K blocks, so leave it out")
+    if mma.units % mma.partials:
+        raise ValueError(
+            f"{where} and {mma.units} products of {mma.width} columns a K block, so in every other block they would "
+            "change places; use a width or a tile with an even number of them"
+        )
+    if mma.sfb_per_column:
+        raise ValueError(
+            f"{where}; a scale of B for each column is read as sums are scaled, behind which its slot would go back "
+            "too late, so leave it out"
+        )
+
+
 def _check_cut(spec: KernelSpec) -> None:
     if parts(spec) == 1:
         return
@@ -117,6 +136,7 @@ def cut_product(spec: KernelSpec, mma: MmaPlan, store: StorePlan) -> MmaPlan | N
         width=width,
         col_blocks=1,
         overlap_epilogue=False,
+        partials=1,
     )
 
 
@@ -125,12 +145,13 @@ def sums_start(spec: KernelSpec) -> bool:
 
     Without scales the tensor core sums, and its registers may not be written between its products. Of CTAs of a cluster
     that share K blocks the first one adds it; other splits would once each. Halves of n lie apart in memory, and a
-    swapped product has n on the rows.
+    swapped product has n on the rows. Where products take turns at registers, the first block's copy would wait for all
+    of them once more a tile.
     """
     body, halves = spec.math.body, spec.gate is not None and spec.gate.layout == "halves"
     assert isinstance(body, Wgmma)
     once = isinstance(spec.schedule, Persistent | ClusterSplitK)
-    promoted = body.promote is not None and once and not body.swap_ab
+    promoted = body.promote is not None and body.partials == 1 and not body.swap_ab and once
     return promoted and isinstance(spec.epilogue[0], Bias) and not halves
 
 

@@ -80,7 +80,8 @@ def _mma_line(plan: Plan) -> str:
     shares = f", K steps shared by {mma.shares} warpgroups" if mma.shares > 1 else ""
     swapped = ", swapped" if mma.row_axis == "n" else ""
     copies = "whole rounds" if mma.whole_rounds else f"unroll {mma.unroll}"
-    return f"  mma        {mma.instruction} x {count}{promoted}{swapped}, {copies}{shares}"
+    partials = f", {mma.partials} sets of partial sums" if mma.partials > 1 else ""
+    return f"  mma        {mma.instruction} x {count}{promoted}{swapped}, {copies}{partials}{shares}"
 
 
 def _umma_line(mma: UmmaPlan) -> str:

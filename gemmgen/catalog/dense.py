@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from gemmgen.ir import (
     Arch,
@@ -39,7 +40,8 @@ class Shape:
     ``lanes`` warps that multiply read a scale of B for 128 columns from memory, where a ring holds it otherwise, that
     of the factors or, with ``strips``, one whose slots serve as many K blocks. With ``rounds`` the K loop is copied out
     for every slot. Swapped tiles are staged by ``staged_rows``. ``raster`` rows of tiles are walked together. The last
-    tiles of A come in boxes of ``part_rows``.
+    tiles of A come in boxes of ``part_rows``. With ``partials=2`` products of ``width`` columns take turns at two
+    sets of registers, and one runs while the other is scaled. ``registers`` of producer and consumers may be given.
     """
 
     m: int
@@ -64,6 +66,8 @@ class Shape:
     raster: int = 8
     part_rows: int | None = None
     share: bool = False
+    partials: Literal[1, 2] = 1
+    registers: tuple[int, int] | None = None
 
     @property
     def label(self) -> str:
@@ -73,7 +77,8 @@ class Shape:
         pair = f"_x{self.ctas_per_sm}" if self.ctas_per_sm > 1 else ""
         cut = f"_cut{self.cut}" if self.cut > 1 else ""
         share = "_share" if self.share else ""
-        return f"{self.m}x{self.n}{'_swap' if self.swap else ''}{cluster}{splits}{pair}{cut}{share}"
+        partials = f"_p{self.partials}" if self.partials > 1 else ""
+        return f"{self.m}x{self.n}{'_swap' if self.swap else ''}{cluster}{splits}{pair}{cut}{share}{partials}"
 
     @property
     def schedule(self) -> ClusterSplitK | CutRemainder | Persistent | SplitK:
@@ -125,6 +130,7 @@ def fp8_gemm_nt(
     body = body.replace(reads=reads) if reads else body
     body = body.replace(overlap_epilogue=True) if shape.overlap else body
     body = body.replace(whole_rounds=True) if shape.rounds else body
+    body = body.replace(partials=shape.partials)
     body = body.replace(swap_ab=True, staged_rows=shape.staged_rows) if shape.swap else body
     return _dense(name, operands, holds, body, shape, 128, d, residual, direct_store, programmatic_launch)
 
@@ -187,7 +193,7 @@ def _dense(
         "_direct" if direct_store else "",
     )
     sole = shape.ctas_per_sm == 1 and not shape.splits
-    producer, consumer = REGISTERS[shape.groups] if sole else (None, None)
+    producer, consumer = (shape.registers or REGISTERS[shape.groups]) if sole else (None, None)
     load_warps = 1 if shape.splits else 4 if sole else 2
     math = Role(name="math", warps=4 * shape.groups, registers=consumer, body=body)
     copying = TmaLoad(fills=body.drains, evict_first=("b",) if shape.splits or shape.stream else ())

@@ -149,6 +149,8 @@ class MmaPlan(Node):
     """Whether warps read A, cast it and multiply out of registers."""
     overlap_epilogue: bool = False
     whole_rounds: bool = False
+    partials: int = 1
+    """Sets of registers in which products wait for their scales."""
     shares: int = 1
     """Warpgroups with the same rows, each of which multiplies so many ``steps`` of every slot."""
     meeting: int = 0

@@ -92,6 +92,11 @@ class Wgmma(Node):
     ``whole_rounds`` copies the body once for every slot of the ring, where addresses of the slot are constants: what is
     left between the products of a block and the next is sums alone. It needs ``promote``, and no ``unroll``.
 
+    ``partials`` are sets of registers in which products wait for their scales. With 2 of them a product, which is of
+    ``width`` columns and 64 rows, runs while what the one before left is scaled: within a K block, and with
+    ``whole_rounds`` within a round of the ring, at whose end nothing is in flight. A K block then has an even number of
+    products, so that which set one has is the same in every block. It needs ``promote``.
+
     ``share_k`` gives all warpgroups the same rows: each multiplies its part of every slot, and the first adds up what
     they have of a tile and stores. That is for few tiles, on which warpgroups would wait for their own products.
 
@@ -108,6 +113,7 @@ class Wgmma(Node):
     width: Annotated[int, Field(ge=8, le=256, multiple_of=8)] | None = None
     unroll: Annotated[int, Field(ge=1, le=16)] = 1
     whole_rounds: bool = False
+    partials: Literal[1, 2] = 1
     reads: tuple[Name, ...] = ()
     overlap_epilogue: bool = False
     share_k: bool = False
@@ -118,6 +124,22 @@ class Wgmma(Node):
     def _rows_are_staged_of_swapped_products(self) -> Wgmma:
         if self.staged_rows is not None and not self.swap_ab:
             raise ValueError(f"staged_rows={self.staged_rows}: warps stage 16 rows of other products; leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _partial_sums_take_turns(self) -> Wgmma:
+        where = f"partials={self.partials}"
+        if self.partials == 1:
+            return self
+        if self.promote is None:
+            raise ValueError(f"{where}: without promote the tensor core sums, and no product waits; leave it out")
+        if self.overlap_epilogue:
+            raise ValueError(
+                f"{where} and overlap_epilogue: products that wait for an epilogue have one set of registers; leave "
+                "either out"
+            )
+        if self.swap_ab:
+            raise ValueError(f"{where} and swap_ab: swapped products wait one at a time; leave either out")
         return self
 
     @property

@@ -32,6 +32,8 @@ TN = catalog.bf16_gemm("tn", catalog.Shape(128, 128))
 SWAPPED = catalog.bf16_gemm("nt", catalog.Shape(96, 128, swap=True))
 SLICES = catalog.bf16_gemm("nt", catalog.Shape(64, 128, swap=True, splits=2))
 LANES = catalog.fp8_gemm_nt(catalog.Shape(16, 128, swap=True, lanes=True))
+PER_COLUMN = catalog.fp8_gemm_nt(catalog.Shape(128, 128), sfb_columns=1)
+PUSHED = catalog.fp8_gemm_nt(catalog.Shape(64, 32, groups=1, splits=2))
 SHARED = catalog.bf16_gemm("nt", catalog.Shape(128, 128, cluster=(1, 2)))
 PRENORM = in_row_groups(
     catalog.tf32_hc_prenorm_gemm(catalog.PrenormShape(64, 24)).replace(schedule=Persistent()), "ends"
@@ -151,6 +153,26 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         FP8,
         {"roles": math(FP8, whole_rounds=True, unroll=2)},
         "a round has a copy for every slot; use unroll=1",
+    ),
+    "one product that takes turns": (
+        FP8,
+        {"roles": math(FP8, partials=2)},
+        "has partials=2 and 1 products of 128 columns a K block, so in every other block they would change places",
+    ),
+    "partial sums of columns with a scale each": (
+        PER_COLUMN,
+        {"roles": math(PER_COLUMN, partials=2, width=64)},
+        "a scale of B for each column is read as sums are scaled, behind which its slot would go back too late",
+    ),
+    "partial sums in a cluster": (
+        PUSHED,
+        {"roles": math(PUSHED, partials=2, width=16)},
+        "a CTA of schedule cluster_split_k has few K blocks, so leave it out",
+    ),
+    "registers of partial sums": (
+        FP8,
+        {"roles": math(FP8, partials=2, width=72), "tile": Tile(m=256, n=144, k=128)},
+        "tile 256x144 on 2 warpgroups needs 216 accumulator registers a thread, at most 208 are left",
     ),
     "factors that stay for several blocks": (
         FP8,

@@ -311,6 +311,19 @@ NODES: dict[str, tuple[Callable[[], object], str]] = {
     "width": (lambda: Wgmma(drains=("ab",), width=12), "multiple of 8"),
     "unroll": (lambda: Wgmma(drains=("ab",), unroll=17), "less than or equal to 16"),
     "staged rows": (lambda: Wgmma(drains=("ab",), staged_rows=16), "warps stage 16 rows of other products; leave it"),
+    "partial sums": (lambda: math(partials=3), "Input should be 1 or 2"),
+    "partial sums of nobody": (
+        lambda: Wgmma(drains=("ab",), partials=2),
+        "partials=2: without promote the tensor core sums, and no product waits; leave it out",
+    ),
+    "partial sums beside an epilogue": (
+        lambda: math(partials=2, overlap_epilogue=True),
+        "products that wait for an epilogue have one set of registers; leave either out",
+    ),
+    "partial sums of a swapped product": (
+        lambda: math(partials=2, swap_ab=True),
+        "partials=2 and swap_ab: swapped products wait one at a time; leave either out",
+    ),
     "whole waves": (lambda: SplitK(splits=2, whole_waves=True), "for splits that the launch decides on"),
 }
 

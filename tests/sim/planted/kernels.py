@@ -212,6 +212,10 @@ _SUBJECTS = {
     "fp8_strips": Subject(
         fp8_gemm_nt(Shape(64, 64, groups=1, slots=2, unroll=1, rounds=True, strips=2)), m=64, n=384, k=640
     ),
+    # two tiles on one CTA, five K blocks each: rounds of two, in which two products of a block take turns at registers
+    "fp8_partials": Subject(
+        fp8_gemm_nt(Shape(64, 16, groups=1, width=8, slots=2, unroll=1, rounds=True, partials=2)), m=64, n=32, k=640
+    ),
     "bf16_nt": Subject(bf16_gemm("nt", _SMALL), m=64, n=192, k=256),
     # two tiles on one CTA, each copied in a turn of three buffers, of which the second tile fills two and a bit
     "bf16_turns": Subject(bf16_gemm("nt", Shape(64, 192, groups=1, slots=2, staging=3, unroll=1)), m=64, n=336, k=128),
