@@ -129,11 +129,12 @@ def _compile(selections: Iterable[Selection]) -> None:
 
 
 def _measured(selection: Selection, sizes: Sizes, seed: int, flush: str) -> list[Measurement]:
-    """Every candidate on the GPU, in their order."""
+    """Every candidate on the GPU, in their order; the rule's is timed as long as the closest, as it is kept by that."""
     from gemmgen.commands import measuring
     from gemmgen.runtime.timing import Flush
 
-    return measuring.measure([each.spec for each in selection.candidates], sizes, seed, Flush(flush))
+    specs = [each.spec for each in selection.candidates]
+    return measuring.measure(specs, sizes, seed, Flush(flush), compared=selection.index)
 
 
 def _entry(operator: str, sizes: Sizes, found: Sequence[Measurement], selection: Selection) -> Entry | None:
