@@ -66,7 +66,7 @@ def tune(
         found = _measured(selection, sizes, seed, flush)
         wrong += [_fault(each, sizes) for each in found if not each.right]
         if times is not None:
-            _append(times, operator, sizes, found)
+            _append(times, here, operator, sizes, found)
         if (entry := _entry(operator, sizes, found, selection)) is not None:
             kept = kept.with_entries(_on(here, (entry,), flush))
             deliver(kept.text(), output)
@@ -166,10 +166,12 @@ def _fault(found: Measurement, sizes: Sizes) -> str:
     )
 
 
-def _append(times: Path, operator: str, sizes: Sizes, found: Sequence[Measurement]) -> None:
+def _append(times: Path, here: Place, operator: str, sizes: Sizes, found: Sequence[Measurement]) -> None:
+    """A line that says on which card, so that times of several are not taken for those of one."""
     us = {each.spec.name: round(each.us, 2) for each in found if each.right}
+    row = {"card": here.card, "op": operator, "m": sizes.m, "n": sizes.n, "k": sizes.k, "us": us}
     with times.open("a") as stream:
-        stream.write(json.dumps({"op": operator, "m": sizes.m, "n": sizes.n, "k": sizes.k, "us": us}) + "\n")
+        stream.write(json.dumps(row) + "\n")
 
 
 def _on(here: Place, entries: tuple[Entry, ...], flush: str) -> CardEntries:
