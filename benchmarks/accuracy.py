@@ -13,7 +13,7 @@ import math
 from typing import Any
 
 import torch
-from environment import write
+from environment import card, keep_apart, write
 from inputs import calc_diff, mn_major, quantise_blocks, quantise_rows, worst_tile
 
 import gemmgen.ops as ops
@@ -61,6 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", required=True)
     arguments = parser.parse_args()
+    keep_apart(arguments.json, card())
     torch.backends.cuda.matmul.allow_tf32 = False
     rows = [
         one(kind, m, n, k, with_c)

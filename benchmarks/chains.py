@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from dense import ROUNDING, spec_of
-from environment import write
+from environment import card, keep_apart, write
 from inputs import worst_tile
 from problem import KINDS, Problem
 
@@ -129,6 +129,7 @@ def main() -> None:
     parser.add_argument("--json", required=True)
     parser.add_argument("--repeats", type=int, default=7)
     given = parser.parse_args()
+    keep_apart(given.json, card())
     problems = [(kind, m, n, k) for kind in KINDS for m in SIZES_M for n, k in SIZES_NK]
     every = dict.fromkeys(spec for problem in problems for spec in specs(*problem))
     list(compile_texts([kernel_of(spec).text for spec in every], gpu().architecture))

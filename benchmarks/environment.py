@@ -72,6 +72,24 @@ def keep_apart(path: str | Path, name: str) -> None:
         )
 
 
+def of_card(path: Path, result: dict[str, Any]) -> dict[str, Any]:
+    """The result; ends with a sentence where the file's name says another card than the result does."""
+    named = {Path(file).stem: name for name, file in SHIPPED.items()}.get(path.stem.rpartition("_")[2])
+    card = result.get("environment", {}).get("card")
+    if None not in (named, card) and named != card:
+        raise SystemExit(
+            f"{path}: has results of {card}, and its name says {named}; measure there, or name the file by its card"
+        )
+    return result
+
+
+def same_card(argument: str, path: Path, found: str | None, wanted: str, fix: str) -> None:
+    """End with a sentence where times are of another card than what they go beside; of some nobody says the card."""
+    if found not in (None, wanted):
+        raise SystemExit(f"{argument} {path}: has times of {found}, and they would go with those of {wanted}; {fix}")
+
+
 def write(path: str | Path, rows: list[dict[str, Any]], **extra: Any) -> None:
-    """One JSON file: the environment, what was done, and the rows."""
+    """One JSON file: the environment, what was done, and the rows. It may not be another card's."""
+    keep_apart(path, card())
     Path(path).write_text(json.dumps({"environment": environment(), **extra, "rows": rows}, indent=1) + "\n")

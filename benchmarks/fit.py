@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from environment import same_card
+
 from gemmgen import catalog
 from gemmgen.catalog import Shape
 from gemmgen.ops import choice
@@ -171,10 +173,15 @@ def say(rows: Sequence[Timed], when: str) -> None:
     print(f"{when}: picks take {mean:.3f} of the best's time, {worst:.3f} at worst; loss {loss(rows):.4f}")
 
 
-def read(path: Path) -> list[Timed]:
-    """Rows of ``gemmgen tune --times``, or of benchmarks/selection.py."""
+def read(path: Path, to_fit: bool = False) -> list[Timed]:
+    """Rows of ``gemmgen tune --times``, or of benchmarks/selection.py; ``to_fit`` constants to, of their card alone."""
     text = path.read_text()
-    rows = json.loads(text)["rows"] if path.suffix == ".json" else [json.loads(line) for line in text.splitlines()]
+    whole = json.loads(text) if path.suffix == ".json" else {"rows": [json.loads(line) for line in text.splitlines()]}
+    rows = whole["rows"]
+    cards = {whole.get("environment", {}).get("card"), *(row.get("card") for row in rows)} if to_fit else set()
+    for name in sorted(cards - {None}):
+        fix = "judge by them with --judge, or fit all constants anew and change FITTED_ON in gemmgen/ops/choice.py"
+        same_card("times", path, name, choice.FITTED_ON, fix)
     return [timed for timed in map(Timed.of, rows) if timed.us]
 
 
@@ -185,7 +192,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    rows = read(given.times)
+    rows = read(given.times, to_fit=True)
     before = {place: get(place) for place in constants()}
     say(rows, "before")
     if given.judge:

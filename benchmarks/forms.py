@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from environment import write
+from environment import card, keep_apart, write
 from selection import rule
 
 from gemmgen import catalog
@@ -121,6 +121,7 @@ def main() -> None:
     parser.add_argument("--json", required=True)
     parser.add_argument("--flush", choices=FLUSH_KINDS, default="write")
     given = parser.parse_args()
+    keep_apart(given.json, card())
     problems, new, target = read_shapes(given.problems).values(), specs_of(given.operator, given.shapes), gpu()
     every = [*new.values(), *(spec for sizes in problems for spec in beside(given.operator, sizes, target.sms))]
     list(compile_texts([kernel_of(spec).text for spec in dict.fromkeys(every)], target.architecture))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from environment import write
+from environment import card, keep_apart, write
 
 from gemmgen import ops
 from gemmgen.runtime.timing import Flush, times
@@ -112,6 +112,7 @@ def main() -> None:
     parser.add_argument("--json", required=True)
     parser.add_argument("--repeats", type=int, default=21)
     arguments = parser.parse_args()
+    keep_apart(arguments.json, card())
     flush = Flush("write")
     rows = [measure(m, n, k, flush, arguments.repeats) for n, k in COLUMNS for m in ROWS]
     for over, under in (("chain_compiled_us", "chain_us"), ("graph_compiled_us", "graph_us"), ("mxfp8_us", "bf16_us")):

@@ -12,7 +12,7 @@ import argparse
 from typing import Any
 
 import torch
-from environment import write
+from environment import card, keep_apart, results_of, write
 from inputs import mn_major, quantise_blocks, quantise_rows, worst_tile
 
 import gemmgen.ops as ops
@@ -55,16 +55,18 @@ def measure(m: int, n: int, k: int, flush: Flush, repeats: int) -> dict[str, Any
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", default="benchmarks/results/gradients_h100.json")
+    parser.add_argument("--json", help="the file of results; by default that of the card")
     parser.add_argument("--repeats", type=int, default=15)
     given = parser.parse_args()
+    path = given.json or results_of("gradients", card())
+    keep_apart(path, card())
     torch.backends.cuda.matmul.allow_tf32 = False
     flush, rows = Flush("write"), list[dict[str, Any]]()
     for size in SIZES:
         rows.append(measure(*size, flush, given.repeats))
         row = rows[-1]
         print(f"{size} {row['us']:8.1f} us, x{row['us'] / row['plain_us']:.3f} of the plain product's time", flush=True)
-        write(given.json, rows, what=WHAT)
+        write(path, rows, what=WHAT)
 
 
 if __name__ == "__main__":

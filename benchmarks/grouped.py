@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from environment import write
+from environment import card, keep_apart, results_of, write
 from grouped_problem import CAPACITY, Case, KProblem, Problem
 from inputs import worst_tile
 
@@ -261,10 +261,12 @@ def families(rows: Iterable[dict[str, Any]]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", default="benchmarks/results/grouped_h100.json")
+    parser.add_argument("--json", help="the file of results; by default that of the card")
     parser.add_argument("--repeats", type=int, default=11)
     parser.add_argument("--form", choices=["contiguous", "masked", "k"], help="this form alone")
     given = parser.parse_args()
+    path = given.json or results_of("grouped", card())
+    keep_apart(path, card())
     torch.backends.cuda.matmul.allow_tf32 = False
     flush, rows = Flush("write"), list[dict[str, Any]]()
     rate = copy_rate(flush, given.repeats)
@@ -274,7 +276,7 @@ def main() -> None:
             measure = groups_of_k if case.form == "k" else rows_of_groups
             rows.append(measure(case, flush, given.repeats))
             print(line(rows[-1]), flush=True)
-            write(given.json, rows, what=WHAT, copy_gb_s=rate, **described())
+            write(path, rows, what=WHAT, copy_gb_s=rate, **described())
     for name, mean in families(rows).items():
         print(f"{name}: geomean x{mean:.3f} of DeepGEMM's speed", flush=True)
 

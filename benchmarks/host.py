@@ -19,7 +19,7 @@ from typing import Any
 
 import gemmgen_ops
 import torch
-from environment import write
+from environment import card, keep_apart, write
 
 import gemmgen
 from gemmgen import ops
@@ -147,6 +147,7 @@ def main() -> None:
     parser.add_argument("--json", required=True)
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
+    keep_apart(arguments.json, card())
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     table = calls()
     for call in table.values():

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from environment import write
+from environment import card, keep_apart, write
 
 from gemmgen import ops
 from gemmgen.ir import Arch, DType
@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--json", required=True)
     parser.add_argument("--repeats", type=int, default=21)
     arguments = parser.parse_args()
+    keep_apart(arguments.json, card())
     arch, flush, rows = Arch(resolve(torch.cuda.get_device_capability()).family), Flush("read"), list[dict[str, Any]]()
     for m, k in SIZES:
         for name, ours, torchs, moved in cases(arch, m, k):

@@ -17,7 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from environment import write
+from environment import card, keep_apart, write
 
 import gemmgen
 from gemmgen import ops
@@ -148,6 +148,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=21)
     parser.add_argument("--forms", action="store_true")
     arguments = parser.parse_args()
+    keep_apart(arguments.json, card())
     torch.backends.cuda.matmul.allow_tf32 = True
     flush = Flush("write")
     rows: list[dict[str, Any]] = []

@@ -9,7 +9,7 @@ import argparse
 from typing import Any
 
 import torch
-from environment import write
+from environment import card, keep_apart, write
 
 import gemmgen
 from gemmgen.ir import Cast, DType, Epilogue, Operand, Reduce, Store
@@ -50,6 +50,7 @@ def main() -> None:
     parser.add_argument("--json", required=True)
     parser.add_argument("--repeats", type=int, default=21)
     arguments = parser.parse_args()
+    keep_apart(arguments.json, card())
     flush = Flush("write")
     rows = [measure(*shape, flush, arguments.repeats) for shape in SHAPES]
     write(arguments.json, rows, what="bf16_gemm_nt with a reduction, medians in us, L2 flushed by a 256 MiB write")

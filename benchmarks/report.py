@@ -14,6 +14,7 @@ from typing import Any
 
 import cards
 from bounds import MOST_ELEMENTS, MOST_PRODUCTS
+from environment import of_card
 from goals import goals
 
 TOP = Path(__file__).resolve().parents[1]
@@ -26,7 +27,8 @@ Row = dict[str, Any]
 
 
 def load(name: str) -> dict[str, Any]:
-    return json.loads((RESULTS / name).read_text())  # type: ignore[no-any-return]
+    """A result, which must be the card's that its name says."""
+    return of_card(RESULTS / name, json.loads((RESULTS / name).read_text()))
 
 
 def geomean(values: Iterable[float]) -> float:

@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 from bounds import GRAIN, MOST_COLUMNS, MOST_ELEMENTS, MOST_PRODUCTS, MOST_ROWS
-from environment import card, environment, keep_apart
+from environment import card, environment, keep_apart, same_card
 
 from gemmgen.commands.measuring import measure
 from gemmgen.commands.targets import Sizes
@@ -95,9 +95,12 @@ def line(row: dict[str, Any]) -> str:
     )
 
 
-def listed(path: Path) -> list[dict[str, Any]]:
-    """Rows of what ``gemmgen tune --times`` wrote."""
-    return [{"set": "listed", **json.loads(line)} for line in path.read_text().splitlines()]
+def listed(path: Path, name: str) -> list[dict[str, Any]]:
+    """Rows of what ``gemmgen tune --times`` wrote, on the card of this name."""
+    rows = [{"set": "listed", **json.loads(line)} for line in path.read_text().splitlines()]
+    for row in rows:
+        same_card("--listed", path, row.get("card"), name, "name the results of that card with --json")
+    return rows
 
 
 def main() -> None:
@@ -110,7 +113,7 @@ def main() -> None:
     kept = json.loads(given.json.read_text()) if given.json.exists() else {"rows": []}
     if given.judge or given.listed:
         sms = int(kept["environment"]["sms"])
-        new = listed(given.listed) if given.listed else kept["rows"]
+        new = listed(given.listed, kept["environment"]["card"]) if given.listed else kept["rows"]
     else:
         keep_apart(given.json, card())
         sms = torch.cuda.get_device_properties(0).multi_processor_count

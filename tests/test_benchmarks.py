@@ -146,6 +146,77 @@ def test_results_of_another_card_are_not_replaced(monkeypatch: pytest.MonkeyPatc
     assert file.read_text() == kept
 
 
+SUITES = ("accuracy", "chains", "fused", "gradients", "grouped", "host", "layout", "prenorm", "reductions")
+
+
+@pytest.mark.parametrize("suite", [*SUITES, "forms", "selection"])
+def test_no_suite_replaces_results_of_another_card(suite: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each says so before it measures anything."""
+    found, file = module(suite), tmp_path / f"{suite}.json"
+    kept = json.dumps({"environment": {"card": H100, "sms": "132"}, "rows": []})
+    file.write_text(kept)
+    words = ["fp8_gemm_nt", FEW, "--problems", "none"] if suite == "forms" else []
+    monkeypatch.setattr(sys, "argv", [suite, *words, "--json", str(file)])
+    monkeypatch.setattr(found, "card", lambda: H200)
+    with pytest.raises(SystemExit, match=rf"--json .*{suite}.json: has results of {H100}, which those of {H200} would"):
+        found.main()
+    assert file.read_text() == kept
+
+
+@pytest.mark.parametrize("suite", ["gradients", "grouped"])
+def test_without_a_name_results_go_to_the_file_of_the_card(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, asked = module(suite), list[tuple[Path, str]]()
+
+    def ended(path: Path, name: str) -> None:
+        asked.append((path, name))
+        raise SystemExit
+
+    monkeypatch.setattr(sys, "argv", [suite])
+    monkeypatch.setattr(found, "card", lambda: H200)
+    monkeypatch.setattr(found, "keep_apart", ended)
+    with pytest.raises(SystemExit):
+        found.main()
+    assert asked == [(module("environment").RESULTS / f"{suite}_h200.json", H200)]
+
+
+def test_what_writes_results_looks_again_whose_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """For a suite that does not ask before."""
+    environment, file = module("environment"), tmp_path / "new_suite.json"
+    file.write_text(json.dumps({"environment": {"card": H100}}))
+    monkeypatch.setattr(environment, "card", lambda: H200)
+    with pytest.raises(SystemExit, match=f"has results of {H100}"):
+        environment.write(file, [])
+
+
+def test_pages_take_a_card_s_results_from_its_own_file_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    report = module("report")
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    for name, card in (("host_h200.json", H200), ("host_h100.json", H200), ("peers_h100.json", None)):
+        (tmp_path / name).write_text(json.dumps({"environment": {"card": card}} if card else {}))
+    assert report.load("host_h200.json") == {"environment": {"card": H200}} and report.load("peers_h100.json") == {}
+    with pytest.raises(SystemExit, match=rf"host_h100.json: has results of {H200}, and its name says {H100}; measure"):
+        report.load("host_h100.json")
+
+
+def test_times_of_another_card_are_not_merged(tmp_path: Path) -> None:
+    """Lines from before they said a card are of any."""
+    selection, fit, times = module("selection"), module("fit"), tmp_path / "times.jsonl"
+    name = catalog.fp8_gemm_nt(catalog.FP8_SHAPES[0]).name
+    row = {"op": "fp8_gemm_nt", "m": 64, "n": 2112, "k": 7168, "us": {name: 8.0}}
+    times.write_text(json.dumps(row) + "\n" + json.dumps({"card": H200, **row}) + "\n")
+    assert len(selection.listed(times, H200)) == 2 and len(fit.read(times, to_fit=True)) == 2
+    with pytest.raises(SystemExit, match=rf"--listed .*times of {H200}, and they would go with those of {H100}; name"):
+        selection.listed(times, H100)
+    times.write_text(json.dumps({"card": H100, **row}) + "\n")
+    assert len(fit.read(times)) == 1
+    with pytest.raises(SystemExit, match=rf"times .*of {H100}, and they would go with those of {H200}; judge by them"):
+        fit.read(times, to_fit=True)
+    whole = tmp_path / "selection_h100.json"
+    whole.write_text(json.dumps({"environment": {"card": H100}, "rows": [row]}))
+    with pytest.raises(SystemExit, match=f"has times of {H100}"):
+        fit.read(whole, to_fit=True)
+
+
 def test_results_of_the_same_card_or_of_none_are_replaced(tmp_path: Path) -> None:
     environment, file = module("environment"), tmp_path / "dense.json"
     environment.keep_apart(file, H200)

@@ -66,7 +66,7 @@ def tune(
         found = _measured(selection, sizes, seed, flush)
         wrong += [_fault(each, sizes) for each in found if not each.right]
         if times is not None:
-            _append(times, operator, sizes, found)
+            _append(times, here, operator, sizes, found)
         if (entry := _entry(operator, sizes, found, selection)) is not None:
             kept = kept.with_entries(_on(here, (entry,), flush))
             deliver(kept.text(), output)
@@ -129,11 +129,12 @@ def _compile(selections: Iterable[Selection]) -> None:
 
 
 def _measured(selection: Selection, sizes: Sizes, seed: int, flush: str) -> list[Measurement]:
-    """Every candidate on the GPU, in their order."""
+    """Every candidate on the GPU, in their order; the rule's is timed as long as the closest, as it is kept by that."""
     from gemmgen.commands import measuring
     from gemmgen.runtime.timing import Flush
 
-    return measuring.measure([each.spec for each in selection.candidates], sizes, seed, Flush(flush))
+    specs = [each.spec for each in selection.candidates]
+    return measuring.measure(specs, sizes, seed, Flush(flush), compared=selection.index)
 
 
 def _entry(operator: str, sizes: Sizes, found: Sequence[Measurement], selection: Selection) -> Entry | None:
@@ -165,10 +166,12 @@ def _fault(found: Measurement, sizes: Sizes) -> str:
     )
 
 
-def _append(times: Path, operator: str, sizes: Sizes, found: Sequence[Measurement]) -> None:
+def _append(times: Path, here: Place, operator: str, sizes: Sizes, found: Sequence[Measurement]) -> None:
+    """A line that says on which card, so that times of several are not taken for those of one."""
     us = {each.spec.name: round(each.us, 2) for each in found if each.right}
+    row = {"card": here.card, "op": operator, "m": sizes.m, "n": sizes.n, "k": sizes.k, "us": us}
     with times.open("a") as stream:
-        stream.write(json.dumps({"op": operator, "m": sizes.m, "n": sizes.n, "k": sizes.k, "us": us}) + "\n")
+        stream.write(json.dumps(row) + "\n")
 
 
 def _on(here: Place, entries: tuple[Entry, ...], flush: str) -> CardEntries:

@@ -86,14 +86,21 @@ def test_wrong_words_get_a_sentence(gemmgen: Command, shapes: Path, tmp_path: Pa
 # ------------------------------------------------------------------------------------------------ with times handed in
 
 
+def _by_rule(sizes: Sizes) -> Selection:
+    return Selection.of(select("fp8_gemm_nt", sizes.m, sizes.n, sizes.k, 132, Choices()).candidates)
+
+
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Sizes]:
     """A GPU on which FAST is the fastest kernel and the last one is wrong; the problems that were measured."""
     seen: list[Sizes] = []
 
-    def measure(specs: Sequence[KernelSpec], sizes: Sizes, seed: int, flush: object) -> list[Measurement]:
+    def measure(
+        specs: Sequence[KernelSpec], sizes: Sizes, seed: int, flush: object, compared: int
+    ) -> list[Measurement]:
         seen.append(sizes)
         assert flush in ("write", "read")
+        assert compared == _by_rule(sizes).index
         assert len(specs) == len(catalog.FP8_SHAPES)
         wrong = catalog.fp8_gemm_nt(catalog.FP8_SHAPES[-1])
         return [
@@ -124,7 +131,7 @@ def test_the_fastest_is_stored_and_a_wrong_kernel_reported(
     ]
     assert "the rule's kernel takes 1.250 of the fastest one's time (geometric mean), 1.25 at worst" in done.out
     rows = [json.loads(line) for line in times.read_text().splitlines()]
-    assert [row["m"] for row in rows] == [64, 128] and FAST in rows[0]["us"]
+    assert [(row["card"], row["m"]) for row in rows] == [(CARD, 64), (CARD, 128)] and FAST in rows[0]["us"]
     assert wrong not in rows[0]["us"]
 
 
@@ -168,7 +175,7 @@ def test_the_rule_s_kernel_stays_where_it_takes_1_percent_longer_at_most(
     us: float,
     kept: bool,
 ) -> None:
-    by_rule = Selection.of(select("fp8_gemm_nt", 64, 2112, 7168, 132, Choices()).candidates).picked.spec.name
+    by_rule = _by_rule(Sizes(64, 2112, 7168)).picked.spec.name
     monkeypatch.setattr(sys.modules[__name__], "TIMES", {FAST: 8.0, by_rule: us})
     output = tmp_path / "t.json"
     gemmgen("tune", "fp8_gemm_nt", "--shapes", shapes, "-o", output)
@@ -196,10 +203,10 @@ def test_a_run_that_is_cut_off_keeps_what_it_had(
 ) -> None:
     whole = measuring.measure
 
-    def cut_off(specs: Sequence[KernelSpec], sizes: Sizes, seed: int, flush: Any) -> list[Measurement]:
+    def cut_off(specs: Sequence[KernelSpec], sizes: Sizes, seed: int, flush: Any, **more: Any) -> list[Measurement]:
         if sizes.m == 128:
             raise RuntimeError("the GPU is gone")
-        return whole(specs, sizes, seed, flush)
+        return whole(specs, sizes, seed, flush, **more)
 
     monkeypatch.setattr(measuring, "measure", cut_off)
     refused(gemmgen("tune", "fp8_gemm_nt", "--shapes", shapes, "-o", tmp_path / "t.json"), "the GPU is gone")
@@ -232,8 +239,33 @@ def test_a_wrong_result_has_a_large_error_and_a_right_one_has_not() -> None:
         assert not Measurement(spec, 1.0, float("nan"), tolerance(spec)).right
 
 
-def test_the_last_look_orders_the_few_that_are_closest_and_keeps_their_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = [[100.0, 90.0, 131.0, 95.0], [100.0, 98.0, 102.0], [49.0, 50.0]]
+@pytest.mark.parametrize(
+    ("compared", "looks", "indices", "expected"),
+    [
+        (
+            None,
+            [[100.0, 90.0, 131.0, 95.0], [100.0, 98.0, 102.0], [49.0, 50.0]],
+            [[0, 1, 3], [0, 1]],
+            {0: 98.0, 1: 100.0, 2: 131.0, 3: 102.0},
+        ),
+        (
+            2,
+            [[100.0, 90.0, 131.0, 95.0], [100.0, 98.0, 130.0, 102.0], [50.0, 49.0, 65.0]],
+            [[0, 1, 2, 3], [0, 1, 2]],
+            {0: 100.0, 1: 98.0, 2: 130.0, 3: 102.0},
+        ),
+        (4, [[100.0, 90.0, 131.0, 95.0], [100.0, 98.0, 102.0], [49.0, 50.0]], [[0, 1, 3], [0, 1]], {0: 98.0, 1: 100.0}),
+    ],
+    ids=["none", "far", "wrong"],
+)
+def test_the_last_look_orders_the_few_that_are_closest_and_keeps_their_level(
+    monkeypatch: pytest.MonkeyPatch,
+    compared: int | None,
+    looks: list[list[float]],
+    indices: list[list[int]],
+    expected: dict[int, float],
+) -> None:
+    """The one that others are compared with is among them, however slow it is, unless it was wrong."""
     seen: list[tuple[list[int], int]] = []
     calls: dict[int, Callable[[], object]] = {index: partial(int, index) for index in range(4)}
 
@@ -243,9 +275,9 @@ def test_the_last_look_orders_the_few_that_are_closest_and_keeps_their_level(mon
         return looks[len(seen) - 1]
 
     monkeypatch.setattr(measuring, "times", times)
-    found = measuring._timed(calls, "write")  # type: ignore[arg-type]
-    assert [indices for indices, _ in seen] == [[0, 1, 2, 3], [0, 1, 3], [0, 1]]
-    assert found == pytest.approx({0: 98.0, 1: 100.0, 2: 131.0, 3: 102.0})
+    found = measuring._timed(calls, "write", compared)  # type: ignore[arg-type]
+    assert [each for each, _ in seen] == [[0, 1, 2, 3], *indices]
+    assert {index: found[index] for index in expected} == pytest.approx(expected)
     assert seen[0][1] == measuring.FIRST_LOOK and all(count == measuring.MOST for _, count in seen[1:])
 
 
