@@ -54,8 +54,13 @@ KERNELS = (
 )
 
 
-BIASED = ("sm90_fp8_gemm_nt_bf16_128x256", "sm90_fp8_gemm_nt_bf16_128x144", "sm90_bf16_gemm_nt_bf16_128x128")
-"""Of these with a bias behind them, too: sums that start from it, read a tile ahead or not, and a chain."""
+BIASED = (
+    "sm90_fp8_gemm_nt_bf16_128x256",
+    "sm90_fp8_gemm_nt_bf16_128x144",
+    "sm90_fp8_gemm_nt_bf16_64x64_s8_x2",
+    "sm90_bf16_gemm_nt_bf16_128x128",
+)
+"""Of these with a bias behind them, too: sums that start from it, read a tile ahead or as the CTA starts, and a chain."""
 
 
 def biased(spec: KernelSpec) -> KernelSpec:
