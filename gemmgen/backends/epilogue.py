@@ -63,16 +63,16 @@ def chain_view(plan: Plan) -> dict[str, Any]:
 def _start(plan: Plan, view: dict[str, Any]) -> dict[str, Any]:
     """The first step where sums start from its vector: what reads that, and from which place of the tile.
 
-    One along n is read ``ahead``: when the tile before ends, or before the first one. Where a CTA has one tile it is
-    read at ``once``; CTAs that share K blocks add zeros, but the first one. Else what the first tile
-    needs is brought ``near`` beforehand.
+    One along n is read ``ahead`` where products are: when the tile before ends, or before the first one. Where a CTA
+    has one tile it is read at ``once``; CTAs that share K blocks add zeros, but the first one. Else registers are for
+    the epilogue before, and what a tile needs is only brought ``near``, as it is of any CTA's first tile.
     """
     mma, entry = plan.mma, plan.epilogue[0]
     assert isinstance(mma, MmaPlan)
     (axis,) = entry.along
     rows, end = axis == "m", f"p.{axis}"
     reader = f"StartFromRows<{mma.row_blocks}" if rows else f"StartFromColumns<{mma.col_blocks}"
-    ahead = not (rows or isinstance(plan.schedule, ClusterSplitK))
+    ahead = mma.overlap_epilogue and not rows
 
     def vector(tile: str) -> str:
         return address(plan, entry.step.operands[0], f"{tile}.group()")
@@ -83,7 +83,10 @@ def _start(plan: Plan, view: dict[str, Any]) -> dict[str, Any]:
         "vector": vector("tile"),
         "place": "tile.m() + first_row" if rows else "tile.n()",
         "end": f"tile.split() > 0 ? 0 : {end}" if plan.splits > 1 else end,
-        "near": f"gemmgen::ahead<TILE_{axis.upper()}>({vector('tile')}, tile.{axis}(), {end});",
+        "near": {
+            tile: f"gemmgen::ahead<TILE_{axis.upper()}>({vector(tile)}, {tile}.{axis}(), {end});"
+            for tile in ("tile", "next")
+        },
         "once": isinstance(plan.schedule, ClusterSplitK),
         "ahead": {tile: f"start.read({vector(tile)}, {tile}.n(), p.n);" for tile in ("tile", "next") if ahead},
     }

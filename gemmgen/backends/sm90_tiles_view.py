@@ -15,8 +15,7 @@ def tiles_view(plan: Plan, ring: RingPlan) -> dict[str, Any]:
     """Loops over tiles with the product of each and its registers, and the bytes that a slot waits for."""
     mma = plan.mma
     assert isinstance(mma, MmaPlan)
-    starts = plan.starts and plan.epilogue[0].along == ("n",)
-    walks = mma.overlap_epilogue or mma.sfb_by_lanes or starts
+    walks = mma.overlap_epilogue or mma.sfb_by_lanes or plan.starts
     whole, tx_bytes = ("whole()" if plan.cut_mma else "valid()"), f"{ring.name}::TX_BYTES"
     loops = [_loop(mma, whole, walks, plan.store.apart)]
     if plan.cut_mma:

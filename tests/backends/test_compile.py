@@ -19,7 +19,9 @@ from gemmgen.ir import (
     Activation,
     Apply,
     Bias,
+    Cast,
     DType,
+    Epilogue,
     Gate,
     Keep,
     KernelSpec,
@@ -29,6 +31,7 @@ from gemmgen.ir import (
     Residual,
     Scale,
     SoftCap,
+    Store,
 )
 from gemmgen.runtime.nvrtc import compile_cubin
 
@@ -83,6 +86,17 @@ def gated(spec: KernelSpec, layout: str = "halves") -> KernelSpec:
 
 
 WIDEST_PAIR = dense_sm100.PairShape(256, ctas=2)
+
+
+def biased(tile: str, function: str) -> KernelSpec:
+    """The FP8 product of a shipped tile as the operator has it with a bias and an activation."""
+    bias, d = Operand(name="bias", dtype=DType.F32, box=("n",)), Operand(name="d", dtype=DType.BF16, box=("m", "n"))
+    steps = (Bias(vector="bias"), Activation(function=function), Cast(to=DType.BF16), Store(to="d"))
+    epilogue = Epilogue(name=function, operands=(bias, d), steps=steps)  # type: ignore[arg-type]
+    (shape,) = [each for each in catalog.FP8_SHAPES if each.label == tile]
+    return epilogue.of(catalog.fp8_gemm_nt(catalog.behind(shape, epilogue)))
+
+
 VARIANTS: dict[str, Callable[[], KernelSpec]] = {
     "fp8_gemm_nt, programmatic launch": lambda: catalog.fp8_gemm_nt(SMALL, programmatic_launch=True),
     **{
@@ -118,6 +132,11 @@ VARIANTS: dict[str, Callable[[], KernelSpec]] = {
             *BF16.epilogue,
         ),
     ),
+    **{
+        f"sums of {tile} that start from a bias, {function} behind": partial(biased, tile, function)
+        for tile in ("128x256", "128x224", "192x160")
+        for function in ("relu", "silu")
+    },
     "a gate on sm90's widest tile": lambda: gated(catalog.bf16_gemm("nt", catalog.Shape(128, 256)), "interleaved"),
     "a gate on sm90's pair of CTAs": lambda: gated(catalog.bf16_gemm("nt", catalog.Shape(128, 256, cluster=(2, 1)))),
     "a gate on sm100's widest tile": lambda: gated(dense_sm100.bf16_gemm("nt", WIDEST_PAIR)),
