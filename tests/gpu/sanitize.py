@@ -60,7 +60,7 @@ BIASED = (
     "sm90_fp8_gemm_nt_bf16_64x64_s8_x2",
     "sm90_bf16_gemm_nt_bf16_128x128",
 )
-"""Of these with a bias behind them, too: sums that start from it, read a tile ahead or when a CTA starts, and a chain."""
+"""Of these with a bias behind them, too: sums that start from it, read a tile ahead or at a start, and a chain."""
 
 
 def biased(spec: KernelSpec) -> KernelSpec:
