@@ -71,7 +71,9 @@ def _start(plan: Plan, view: dict[str, Any]) -> dict[str, Any]:
     assert isinstance(mma, MmaPlan)
     (axis,) = entry.along
     rows, end = axis == "m", f"p.{axis}"
-    reader = f"StartFromRows<{mma.row_blocks}" if rows else f"StartFromColumns<{mma.col_blocks}"
+    dtype = plan.operand(entry.step.operands[0]).dtype
+    kind, blocks = ("StartFromRows", mma.row_blocks) if rows else ("StartFromColumns", mma.col_blocks)
+    held = ", bf16x2" if dtype == DType.BF16 and not rows else ""
     ahead = mma.overlap_epilogue and not rows
 
     def vector(tile: str) -> str:
@@ -79,7 +81,7 @@ def _start(plan: Plan, view: dict[str, Any]) -> dict[str, Any]:
 
     return {
         **view,
-        "reader": f"{reader}, {mma.width // 2}>",
+        "reader": f"{kind}<{blocks}, {mma.width // 2}{held}>",
         "vector": vector("tile"),
         "place": "tile.m() + first_row" if rows else "tile.n()",
         "end": f"tile.split() > 0 ? 0 : {end}" if plan.splits > 1 else end,

@@ -7,19 +7,26 @@
 
 namespace gemmgen {
 
+// A pair of columns that another lane has.
+DEVICE float2 handed(float2 x, u32 lane) {
+  return make_float2(ptx::from_lane_now(x.x, lane), ptx::from_lane_now(x.y, lane));
+}
+DEVICE float2 handed(bf16x2 x, u32 lane) { return ptx::to_float2(bf16x2{ptx::from_lane_now(x.bits, lane)}); }
+
 // A vector along n, for COLS blocks side by side from column n. A warp's lanes read it once, pairs of columns in turn, and
 // hand it round: were every thread to read its own columns, eight times as many reads would delay the first products.
-template <u32 COLS, u32 REGS>
+// Pairs are held and handed round as a Pair: shuffles go by words, so one of bf16 takes half as many.
+template <u32 COLS, u32 REGS, class Pair = float2>
 class StartFromColumns {
   static constexpr u32 PAIRS = REGS * COLS, HELD = (PAIRS + 31) / 32;
-  float2 x_[HELD];
+  Pair x_[HELD];
 
   template <class T, class N>
   DEVICE void read_pairs(const T* from, N n, u32 end) {
 #pragma unroll
     for (u32 i = 0; i < HELD; ++i) {
       const u32 pair = 32 * i + ptx::lane_index();
-      if (PAIRS % 32 == 0 || pair < PAIRS) x_[i] = load_columns(from, n + 2 * pair, end);
+      if (PAIRS % 32 == 0 || pair < PAIRS) x_[i] = cast<Pair>(load_columns(from, n + 2 * pair, end));
     }
   }
 
@@ -43,8 +50,9 @@ class StartFromColumns {
 #pragma unroll
     for (u32 r = 0; r < REGS; r += 4) {
       const u32 pair = REGS * j + r, lane = pair % 32 + ptx::lane_index() % 4;
-      acc[r] = acc[r + 2] = ptx::from_lane_now(x_[pair / 32].x, lane);
-      acc[r + 1] = acc[r + 3] = ptx::from_lane_now(x_[pair / 32].y, lane);
+      const float2 x = handed(x_[pair / 32], lane);
+      acc[r] = acc[r + 2] = x.x;
+      acc[r + 1] = acc[r + 3] = x.y;
     }
   }
 };

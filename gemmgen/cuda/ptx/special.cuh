@@ -42,6 +42,11 @@ DEVICE float from_lane_now(float x, u32 lane) {
   asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=f"(y) : "f"(x), "r"(lane) : "memory");
   return y;
 }
+DEVICE u32 from_lane_now(u32 x, u32 lane) {
+  u32 y;
+  asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(lane) : "memory");
+  return y;
+}
 
 // shfl.sync.idx: what lane 0 has.
 DEVICE u32 first_lanes(u32 x) { return __shfl_sync(0xffffffff, x, 0); }
