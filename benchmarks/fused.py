@@ -4,7 +4,8 @@
 
 *mxfp8*: fp8_gemm_nt_mxfp8out against fp8_gemm_nt into bf16 of the same shape, L2 flushed. *chain*: against
 ``torch.compile(fullgraph=True)`` of fp8_gemm_nt and the MXFP8 quantiser in torch, both called from Python one after the
-other without a flush, and both replayed as CUDA graphs. *bias + activation*: against the product alone.
+other without a flush, and both replayed as CUDA graphs. *bias + activation*, *swiglu*: against the product alone; a
+bias is fp32 where it is not said to be bf16.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ def measure(m: int, n: int, k: int, flush: Flush, repeats: int) -> dict[str, Any
     d_fp8 = torch.empty(m, n, device="cuda", dtype=torch.float8_e4m3fn)
     d_sf = torch.empty(m, n // 32, device="cuda", dtype=torch.float8_e8m0fnu)
     bias = torch.randn(n, device="cuda")
+    narrow, gated = bias.bfloat16(), torch.empty(m, n // 2, device="cuda", dtype=torch.bfloat16)
 
     def two(a: Any, b: Any) -> tuple[torch.Tensor, torch.Tensor]:
         return mxfp8(ops.fp8_gemm_nt(a, b))
@@ -89,8 +91,10 @@ def measure(m: int, n: int, k: int, flush: Flush, repeats: int) -> dict[str, Any
         "fp8": lambda: ops.fp8_gemm_nt_fp8out(a, b, d_fp8),
         "bias": lambda: ops.fp8_gemm_nt(a, b, d, bias=bias),
         "bias_relu": lambda: ops.fp8_gemm_nt(a, b, d, bias=bias, activation="relu"),
+        "bf16_bias_relu": lambda: ops.fp8_gemm_nt(a, b, d, bias=narrow, activation="relu"),
         "bias_silu": lambda: ops.fp8_gemm_nt(a, b, d, bias=bias, activation="silu"),
         "bias_gelu": lambda: ops.fp8_gemm_nt(a, b, d, bias=bias, activation="gelu"),
+        "swiglu": lambda: ops.fp8_gemm_nt(a, b, gated, gate="interleaved"),
     }
     row: dict[str, Any] = {"m": m, "n": n, "k": k}
     row |= {f"{name}_us": us for name, us in zip(calls, times(list(calls.values()), flush, repeats), strict=True)}

@@ -343,9 +343,12 @@ def fused(card: str = "h100") -> list[str]:
         "fp8": "FP8 1x128 out",
         "bias": "bias",
         "bias_relu": "bias, relu",
+        "bf16_bias_relu": "bf16 bias, relu",
         "bias_silu": "bias, silu",
         "bias_gelu": "bias, gelu (erf)",
+        "swiglu": "SwiGLU",
     }
+    sides = {name: title for name, title in sides.items() if f"{name}_us" in rows[0]}
     lines = [
         "## Epilogues behind `fp8_gemm_nt`",
         "",
@@ -360,8 +363,9 @@ def fused(card: str = "h100") -> list[str]:
         "The warps that multiply also run the epilogue; only where it rounds, what was summed first is staged beside",
         "products that follow. A bias is where sums start, and rounding does relu. What another step costs is its",
         "instructions, 128 elements a thread, against the K blocks of a tile: most at k = 1536. silu takes three",
-        "special functions for two elements, of which an SM does 16 a cycle; gelu with erf two for one, among 16",
-        "instructions. The faster the product alone, the larger these ratios.",
+        "special functions for two elements, of which an SM does 16 a cycle; gelu with erf one for one, among 14",
+        "instructions; SwiGLU half as many as silu, and its output has half the columns. The faster the product",
+        "alone, the larger these ratios.",
         "",
         *([result["note"], ""] if "note" in result else []),
         f"| m | n | k | bf16 us | {' | '.join(sides.values())} | compiled, called | compiled, replayed |",
