@@ -88,9 +88,9 @@ def gated(spec: KernelSpec, layout: str = "halves") -> KernelSpec:
 WIDEST_PAIR = dense_sm100.PairShape(256, ctas=2)
 
 
-def biased(tile: str, function: str) -> KernelSpec:
+def biased(tile: str, function: str, dtype: DType) -> KernelSpec:
     """The FP8 product of a shipped tile as the operator has it with a bias and an activation."""
-    bias, d = Operand(name="bias", dtype=DType.F32, box=("n",)), Operand(name="d", dtype=DType.BF16, box=("m", "n"))
+    bias, d = Operand(name="bias", dtype=dtype, box=("n",)), Operand(name="d", dtype=DType.BF16, box=("m", "n"))
     steps = (Bias(vector="bias"), Activation(function=function), Cast(to=DType.BF16), Store(to="d"))
     epilogue = Epilogue(name=function, operands=(bias, d), steps=steps)  # type: ignore[arg-type]
     (shape,) = [each for each in catalog.FP8_SHAPES if each.label == tile]
@@ -133,9 +133,10 @@ VARIANTS: dict[str, Callable[[], KernelSpec]] = {
         ),
     ),
     **{
-        f"sums of {tile} that start from a bias, {function} behind": partial(biased, tile, function)
+        f"sums of {tile} that start from a bias of {dtype}, {function} behind": partial(biased, tile, function, dtype)
         for tile in ("128x256", "128x224", "192x160")
         for function in ("relu", "silu")
+        for dtype in (DType.F32, DType.BF16)
     },
     "a gate on sm90's widest tile": lambda: gated(catalog.bf16_gemm("nt", catalog.Shape(128, 256)), "interleaved"),
     "a gate on sm90's pair of CTAs": lambda: gated(catalog.bf16_gemm("nt", catalog.Shape(128, 256, cluster=(2, 1)))),

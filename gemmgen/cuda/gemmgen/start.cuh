@@ -11,7 +11,18 @@ namespace gemmgen {
 DEVICE float2 handed(float2 x, u32 lane) {
   return make_float2(ptx::from_lane_now(x.x, lane), ptx::from_lane_now(x.y, lane));
 }
-DEVICE float2 handed(bf16x2 x, u32 lane) { return ptx::to_float2(bf16x2{ptx::from_lane_now(x.bits, lane)}); }
+DEVICE float2 handed(bf16x2 x, u32 lane) { return ptx::pair_from_lane_now(x, lane); }
+
+// Elements n and n + 1 as memory has them: whoever asks for them does not wait.
+template <class T, class N>
+DEVICE void hold(float2& x, const T* from, N n, u32 end) {
+  x = load_columns(from, n, end);
+}
+DEVICE void hold(bf16x2& x, const bf16* from, Inside n, u32) { x = *reinterpret_cast<const bf16x2*>(from + n.n); }
+DEVICE void hold(bf16x2& x, const bf16* from, u32 n, u32 end) {
+  const u32 left = n < end ? from[n].bits : 0, right = n + 1 < end ? from[n + 1].bits : 0;
+  x = {left | right << 16};
+}
 
 // A vector along n, for COLS blocks side by side from column n. A warp's lanes read it once, pairs of columns in turn, and
 // hand it round: were every thread to read its own columns, eight times as many reads would delay the first products.
@@ -26,7 +37,7 @@ class StartFromColumns {
 #pragma unroll
     for (u32 i = 0; i < HELD; ++i) {
       const u32 pair = 32 * i + ptx::lane_index();
-      if (PAIRS % 32 == 0 || pair < PAIRS) x_[i] = cast<Pair>(load_columns(from, n + 2 * pair, end));
+      if (PAIRS % 32 == 0 || pair < PAIRS) hold(x_[i], from, n + 2 * pair, end);
     }
   }
 

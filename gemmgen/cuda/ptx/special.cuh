@@ -42,9 +42,15 @@ DEVICE float from_lane_now(float x, u32 lane) {
   asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=f"(y) : "f"(x), "r"(lane) : "memory");
   return y;
 }
-DEVICE u32 from_lane_now(u32 x, u32 lane) {
-  u32 y;
-  asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(y) : "r"(x), "r"(lane) : "memory");
+
+// The same of two numbers in one word, which the compiler may not keep as words: many at once would be spilled.
+DEVICE float2 pair_from_lane_now(bf16x2 x, u32 lane) {
+  float2 y;
+  asm volatile(
+      "{ .reg .b32 t; shfl.sync.idx.b32 t, %2, %3, 31, 0xffffffff; shl.b32 %0, t, 16; and.b32 %1, t, 0xffff0000; }"
+      : "=f"(y.x), "=f"(y.y)
+      : "r"(x.bits), "r"(lane)
+      : "memory");
   return y;
 }
 
