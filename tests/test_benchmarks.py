@@ -31,13 +31,15 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
+TAKEN = {path.stem for path in (TOP / "tests").rglob("*.py")} | {"__main__"}
+"""Names of modules that tests import, from one process with these."""
+
+
 def module(name: str) -> ModuleType:
-    return importlib.import_module(name)
-
-
-def _main() -> ModuleType:
-    """The command `python benchmarks`, whose module's name is taken."""
-    spec = importlib.util.spec_from_file_location("benchmarks_command", FOLDER / "__main__.py")
+    """A module of the benchmarks, for nobody else where its name is taken."""
+    if name not in TAKEN:
+        return importlib.import_module(name)
+    spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", FOLDER / f"{name}.py")
     assert spec is not None and spec.loader is not None
     found = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(found)
@@ -118,7 +120,7 @@ H100, H200 = "NVIDIA H100 80GB HBM3", "NVIDIA H200"
 @pytest.mark.parametrize(("name", "file"), [(H100, "dense_h100.json"), (H200, "dense_h200.json")])
 def test_results_go_to_the_file_of_the_card(name: str, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the suite alone, and of the command that writes pages behind it."""
-    dense, command, report = module("dense"), _main(), module("report")
+    dense, command, report = module("dense"), module("__main__"), module("report")
     written: list[Path] = []
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--few"])
     monkeypatch.setattr(dense, "card", lambda: name)

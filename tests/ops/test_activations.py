@@ -96,4 +96,7 @@ def test_a_neighbour_does_not_matter(arch: str, function: str) -> None:
         torch.testing.assert_close(found[:, column], alone, rtol=2**-18, atol=0)
     edges = found[:: len(usual), 0]
     assert edges[0] == torch.inf and edges[2].isnan() and edges[3] == torch.tensor(1e30)
+    assert (
+        edges[4:6].abs().max() == 0
+    )  # of -1e30 and -200: nothing is left, as it would be of a denominator that is cut
     assert edges[8:].abs().max() < 1e-29
