@@ -37,6 +37,8 @@ Tensors = Mapping[str, torch.Tensor]
 FP32_EPSILON = 2.0**-23
 NUDGE = 2.0**-18
 """How far, of itself, what a step reads may be off: its arithmetic is fp32 with approximate functions."""
+LEAST_SIGMOID = 2.0**-61
+"""Numbers below -43 count as -43 where two sigmoids share a reciprocal."""
 ROUNDING = {DType.BF16: 2.0**-8, DType.F16: 2.0**-11, DType.F32: 2.0**-23, DType.E4M3: 2.0**-4, DType.E5M2: 2.0**-3}
 """Relative error of rounding to nearest."""
 SUBNORMAL = {DType.F16: 2.0**-25, DType.E4M3: 2.0**-10, DType.E5M2: 2.0**-17}
@@ -239,7 +241,8 @@ def _epilogue(
     """The chain on sums, as far as ``end``.
 
     ``nudge`` moves the value that one step reads, or its operands, by ``NUDGE`` of itself; or the result of a function
-    by a rounding of the value, because 1 + erf(x) or 1 + tanh(x) cancel where both are large.
+    by a rounding of the value, because 1 + erf(x) or 1 + tanh(x) cancel where both are large, or that of a gate by what
+    the least sigmoid leaves of it.
     """
     for index, step in enumerate(spec.epilogue[:end]):
         operands = {name: _operand(spec.operand(name), tensors, scalars) for name in _read(step)}
@@ -250,6 +253,9 @@ def _epilogue(
         before, x = x, _step(step, x, operands)
         if nudge == (index, "result") and isinstance(step, Activation | Apply):
             x = x + before * FP32_EPSILON
+        if nudge == (index, "result") and isinstance(step, Gate):
+            gate, up = gate_and_up(before, step)
+            x = x + gate * up * LEAST_SIGMOID
     return x
 
 

@@ -33,8 +33,8 @@ from gemmgen.ir.expression import ACCUMULATOR, BINARY, COMPARISONS, PAIR
 
 C_FUNCTIONS = {"abs": "fabsf", "maximum": "fmaxf", "minimum": "fminf"}
 """Functions of an expression that CUDA has under another name; the others are in gemmgen/cuda/gemmgen/math.cuh."""
-SIGMOIDS = {"sigmoid", "silu", "gelu_tanh"}
-"""Functions of which two cost one reciprocal."""
+SIGMOIDS = {"silu", "gelu_tanh"}
+"""Functions of which two cost one reciprocal; a bare sigmoid of NaN would be a number then."""
 OF_BOTH = SIGMOIDS | {"gelu", "relu", "squared_relu"}
 """Functions that take two columns at once."""
 LOOSEST, SUM, PRODUCT, UNARY = range(4)
@@ -243,7 +243,7 @@ def c_text(tree: ast.expr, around: int = LOOSEST) -> str:
 
 
 def _of_both(tree: ast.expr) -> bool:
-    """Whether an expression asks for sigmoids, and all of it can be said of two columns at once."""
+    """Whether an expression asks for such functions, and all of it can be said of two columns at once."""
     nodes = list(ast.walk(tree))
     called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     chooses = any(isinstance(node, ast.Compare | ast.Div) for node in nodes)

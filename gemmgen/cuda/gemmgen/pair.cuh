@@ -20,13 +20,11 @@ DEVICE float2 each(const F& f, Pairs... x) {
 }
 
 // Functions that have a step of their own. Of two sigmoids only one reciprocal is taken, of the product of both
-// denominators, which are from 1 to 2: numbers right of 0 are 1 / (1 + e^-x), those left of it e^x / (1 + e^x). A NaN stays
-// with itself: its denominator counts as 2 beside the other's.
+// denominators; so that it stays finite, numbers below -43 count as -43, where the sigmoid is 2^-62.
 DEVICE float2 sigmoid(float2 x) {
-  const float2 e = each([](float z) { return exp(-fabsf(z)); }, x);
-  const float2 y = each([](float z) { return fminf(1.0f + z, 2.0f); }, e);
-  const float inverse = ptx::reciprocal(y.x * y.y);
-  return make_float2((x.x >= 0.0f ? 1.0f : e.x) * (inverse * y.y), (x.y >= 0.0f ? 1.0f : e.y) * (inverse * y.x));
+  const float2 e = each([](float z) { return exp(fminf(-z, 43.0f)); }, x);
+  const float y = 1.0f + e.y, inverse = ptx::reciprocal(e.x * y + y);
+  return make_float2(inverse * y, inverse * e.x + inverse);
 }
 DEVICE float2 silu(float2 x) { return mul(x, sigmoid(x)); }
 DEVICE float2 gelu_tanh(float2 x) {
@@ -42,8 +40,8 @@ DEVICE float2 squared_relu(float2 x) {
   return each([](float z) { return squared_relu(z); }, x);
 }
 
-// Both columns as an author's function sees them, where it asks for sigmoids: written as it is for one number, it takes one
-// reciprocal for two.
+// Both columns as an author's function sees them, where it asks for silu or gelu_tanh: written as it is for one number, it
+// takes one reciprocal for two.
 struct Both : float2 {
   DEVICE Both(float2 x) : float2(x) {}
   DEVICE Both(float x) : float2(both(x)) {}
@@ -52,7 +50,6 @@ DEVICE Both operator+(Both x, Both y) { return add(x, y); }
 DEVICE Both operator-(Both x, Both y) { return make_float2(x.x - y.x, x.y - y.y); }
 DEVICE Both operator*(Both x, Both y) { return mul(x, y); }
 DEVICE Both operator-(Both x) { return make_float2(-x.x, -x.y); }
-DEVICE Both sigmoid(Both x) { return sigmoid(float2(x)); }
 DEVICE Both silu(Both x) { return silu(float2(x)); }
 DEVICE Both gelu_tanh(Both x) { return gelu_tanh(float2(x)); }
 DEVICE Both gelu(Both x) { return gelu(float2(x)); }
