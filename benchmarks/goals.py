@@ -121,6 +121,7 @@ def _behind(load: Load, mean: Mean) -> list[Goal]:
         Goal("... over product and quantiser compiled, called", 1.34, _compiled(rows, mean, "chain"), "H200", ""),
         Goal("... and replayed", 1.15, _compiled(rows, mean, "graph"), "H200", ""),
         Goal("bias and relu: time over the product's", 1.02, over("bias_relu"), "H200", EPILOGUE, more=False),
+        Goal("... with a bias of bf16, not fp32", 1.02, over("bf16_bias_relu"), "H200", EPILOGUE, more=False),
         Goal("bias and silu", 1.02, over("bias_silu"), "H200", slow, more=False),
         Goal("bias and gelu with erf", 1.02, over("bias_gelu"), "H200", slow, more=False),
         Goal("prenorm, the worst problem: speed over DeepGEMM's", 1.0, prenorm, "H200", few),

@@ -13,9 +13,11 @@ import pytest
 from typer.main import get_command
 
 from gemmgen import catalog
+from gemmgen.backends import emit
 from gemmgen.cli import app
+from gemmgen.commands.targets import Sizes, resolve
 from gemmgen.generate.operators import OPERATORS, kernels_of
-from gemmgen.ir import Arch
+from gemmgen.ir import Arch, KernelSpec
 from gemmgen.ops.tuned import read
 
 TOP = Path(__file__).parents[1]
@@ -35,7 +37,11 @@ def test_the_first_spec_of_the_readme_is_the_example() -> None:
 
 def test_the_fused_kernel_of_its_page_is_the_example() -> None:
     example = (TOP / "examples" / "fused_up.py").read_text()
-    assert blocks(TOP / "docs" / "fused_kernel.md", "python")[0] == example
+    page = TOP / "docs" / "fused_kernel.md"
+    assert blocks(page, "python")[0] == example
+    (shown,) = re.findall(r"^```\n(    // spec:.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    spec = resolve(f"{TOP / 'examples' / 'fused_up.py'}:fused_up", None, Sizes(1, 1, 1))
+    assert isinstance(spec, KernelSpec) and shown in emit(spec)
 
 
 @pytest.mark.parametrize(
