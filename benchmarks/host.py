@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -22,15 +24,18 @@ import torch
 from environment import card, keep_apart, write
 
 import gemmgen
-from gemmgen import ops
+from gemmgen import catalog, ops
 from gemmgen.ir import Activation, Bias, Cast, DType, Epilogue, Operand, Store
 from gemmgen.ops import hot_call
+from gemmgen.ops.tuned.file import CardEntries, Entry, TunedFile
 from gemmgen.runtime import targets
 from gemmgen.runtime.kernel_text import KernelText
 from gemmgen.runtime.launch_frame import LaunchFrame
 
 CALLS = 2000
 M, N, K = 8, 64, 128
+SHARED_K = 256
+"""Of the product whose tiles CTAs share."""
 CUDA, BF16 = "cuda", torch.bfloat16
 EMPTY = """\
 struct alignas(64) Params { unsigned long long words[BYTES / 8]; };
@@ -72,8 +77,23 @@ def fused() -> Any:
     return gemmgen.fuse("bf16_gemm_nt", Epilogue(name="relu", operands=operands, steps=steps))
 
 
+def take_shared_tiles() -> None:
+    """Let products of SHARED_K take tiles whose CTAs share K blocks: a call allocates where their sums meet."""
+    target = targets.gpu()
+    kernel = f"sm90_fp8_gemm_nt_bf16_{next(each.label for each in catalog.FP8_SHAPES if each.share)}"
+    entry = Entry(op="fp8_gemm_nt", m=M, n=N, k=SHARED_K, kernel=kernel, us=1, rule=kernel, rule_us=1)
+    card = CardEntries(card=target.card, sms=target.sms, arch=target.family, entries=(entry,))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "shared_tiles.json"
+        file.write_text(TunedFile().with_entries(card).text())
+        gemmgen.use_tuned(file)
+    taken = ops.spec_for("fp8_gemm_nt", M, N, SHARED_K, target.sms, card=target.card).name
+    assert taken == kernel, taken
+
+
 def calls() -> dict[str, Call]:
     """Every call by what it is called in the table."""
+    take_shared_tiles()
     a, b = torch.randn(M, K, device=CUDA).to(BF16), torch.randn(N, K, device=CUDA).to(BF16)
     d, bias, one = torch.empty(M, N, device=CUDA, dtype=BF16), torch.randn(N, device=CUDA), torch.ones((), device=CUDA)
     x, w = ops.per_token_cast_to_fp8(a.float(), use_ue8m0=False), ops.per_block_cast_to_fp8(b.float(), use_ue8m0=False)
@@ -82,6 +102,9 @@ def calls() -> dict[str, Call]:
     long, thin = torch.randn(M, 512, device=CUDA).to(BF16), torch.randn(24, 512, device=CUDA)
     sums, squares, relu = torch.empty(M, 24, device=CUDA), torch.empty(M, device=CUDA), fused()
     bt, wt = b.t(), w[0].t()
+    deep, deep_w = torch.randn(M, SHARED_K, device=CUDA), torch.randn(N, SHARED_K, device=CUDA)
+    (deep8, scales), y = ops.per_token_cast_to_fp8(deep, use_ue8m0=False), ops.per_block_cast_to_fp8(deep_w, False)
+    deep_a = deep8, ops.get_mn_major_tma_aligned_tensor(scales)
     finish = {"bias": bias, "activation": "relu"}
     return {
         "torch.mm": partial(torch.mm, a, bt),
@@ -90,6 +113,7 @@ def calls() -> dict[str, Call]:
         "ops.bf16_gemm_nt, d given": partial(ops.bf16_gemm_nt, a, b, d),
         "ops.bf16_gemm_nt": partial(ops.bf16_gemm_nt, a, b),
         "ops.bf16_gemm_nn, d given": partial(ops.bf16_gemm_nn, a, bt, d),
+        "ops.fp8_gemm_nt, tiles that CTAs share, d given": partial(ops.fp8_gemm_nt, deep_a, y, d),
         "ops.fp8_gemm_nt, d given": partial(ops.fp8_gemm_nt, x, w, d),
         "ops.fp8_gemm_nt": partial(ops.fp8_gemm_nt, x, w),
         "gemmgen_ops.bf16_gemm_nt, d given": partial(gemmgen_ops.bf16_gemm_nt, a, b, d),
