@@ -63,7 +63,8 @@ def measured(problems: list[tuple[str, Sizes]], sms: int) -> list[dict[str, Any]
     list(compile_texts([kernel_of(spec).text for spec in specs], gpu().architecture))
     flush, rows = Flush(), []
     for operator, sizes in problems:
-        found = measure([each.spec for each in rule(operator, sizes, sms).candidates], sizes, 0, flush)
+        ruled = rule(operator, sizes, sms)
+        found = measure([each.spec for each in ruled.candidates], sizes, 0, flush, compared=ruled.index)
         for each in found:
             if not each.right:
                 print(f"WRONG {each.spec.name} {sizes}: {each.error:.2e}", flush=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,12 +130,29 @@ def test_without_a_path_nothing_is_written() -> None:
         pass
 
 
-def test_the_file_that_is_kept_names_kernels_that_ship_and_tests_that_passed() -> None:
-    if not RESULT.exists():
-        pytest.skip(f"{RESULT.name} is not there; GEMMGEN_STRESS_JSON writes it")
+def test_another_card_s_file_is_not_replaced(tmp_path: Path) -> None:
+    record = Record(tmp_path / "stress.json", ENVIRONMENT, drawn(SMS))
+    with record.of("passes"):
+        pass
+    kept = record.path.read_text()
+    with pytest.raises(ValueError, match=r"has what ran on .*, which another would replace; name another file"):
+        Record(record.path, {**ENVIRONMENT, "card": "another"}, ())
+    assert record.path.read_text() == kept
+
+
+def test_the_file_that_is_kept_has_every_shipped_kernel_and_every_test_passed() -> None:
     result = json.loads(RESULT.read_text())
-    assert {row["kernel"] for row in result["kernels"]} <= set(gemmgen.catalog.specs())
+    assert {row["kernel"] for row in result["kernels"]} == set(shipped())
     assert all(row["named"] and row["early"] for row in result["kernels"])
-    assert Counter(each["result"] for each in result["tests"].values()) == {"passed": len(result["tests"])}
+    assert {name: each["result"] for name, each in result["tests"].items()} == dict.fromkeys(
+        (
+            "launches back to back end",
+            "every result is right",
+            "repeats are bitwise equal",
+            "two streams at once give the same bits",
+        ),
+        "passed",
+    )
+    assert result["environment"]["card"] == "NVIDIA H200"
     assert {"card", "date", "driver", "nvrtc", "torch"} <= set(result["environment"])
     assert min(result["forms"].values()) >= LEAST

@@ -29,12 +29,12 @@ from gemmgen.ir import (
     StepPlan,
     Store,
 )
-from gemmgen.ir.expression import ACCUMULATOR, BINARY, COMPARISONS, PAIR
+from gemmgen.ir.expression import ACCUMULATOR, BINARY, COMPARISONS, PAIR, names
 
 C_FUNCTIONS = {"abs": "fabsf", "maximum": "fmaxf", "minimum": "fminf"}
 """Functions of an expression that CUDA has under another name; the others are in gemmgen/cuda/gemmgen/math.cuh."""
 SIGMOIDS = {"silu", "gelu_tanh"}
-"""Functions of which two cost one reciprocal; a bare sigmoid of NaN would be a number then."""
+"""Functions of which two cost one reciprocal. sigmoid is not among them: its form for two makes a number of NaN."""
 OF_BOTH = SIGMOIDS | {"gelu", "relu", "squared_relu"}
 """Functions that take two columns at once."""
 LOOSEST, SUM, PRODUCT, UNARY = range(4)
@@ -247,7 +247,7 @@ def _of_both(tree: ast.expr) -> bool:
     nodes = list(ast.walk(tree))
     called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     chooses = any(isinstance(node, ast.Compare | ast.Div) for node in nodes)
-    return bool(called & SIGMOIDS) and called <= OF_BOTH and not chooses
+    return bool(called & SIGMOIDS and names(tree, ())) and called <= OF_BOTH and not chooses
 
 
 def _within(text: str, level: int, around: int) -> str:

@@ -19,6 +19,7 @@ from gemmgen.catalog.fused import (
     head_split_output,
     mxfp8_output,
     operators_of,
+    with_usual_scales,
 )
 from gemmgen.catalog.grouped import (
     LAYOUT,
@@ -183,4 +184,5 @@ __all__ = [
     "tf32_hc_prenorm_gemm",
     "to_k_major",
     "to_m_major",
+    "with_usual_scales",
 ]

@@ -193,6 +193,10 @@ def _dense(
         "_direct" if direct_store else "",
     )
     sole = shape.ctas_per_sm == 1 and not shape.splits
+    if shape.registers and not sole:
+        raise ValueError(
+            f"registers={shape.registers}: CTAs that share an SM or a tile have what the compiler gives them"
+        )
     producer, consumer = (shape.registers or REGISTERS[shape.groups]) if sole else (None, None)
     load_warps = 1 if shape.splits else 4 if sole else 2
     math = Role(name="math", warps=4 * shape.groups, registers=consumer, body=body)

@@ -5,6 +5,7 @@ The operators may take any tile of the product behind which the epilogue stands;
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -111,10 +112,19 @@ def fused_operator(name: str, arch: str) -> tuple[str, Epilogue]:
 
 def operators_of(product: str, epilogue: Epilogue | None) -> tuple[str, ...]:
     """Names of a product with this epilogue, the closest first: a fused operator's, if it is one, and its own."""
-    quantising = {mxfp8_output(False): "mxfp8out", mxfp8_output(True): "mxfp8out"}
-    quantising |= {fp8_output(major): "fp8out" for major in ("m", "n")}
-    name = f"{product}_{quantising.get(epilogue)}" if epilogue is not None else product
+    name = f"{product}_{_quantising().get(epilogue)}" if epilogue is not None else product
     return (name, product) if name in FUSED else (product,)
+
+
+@cache
+def _quantising() -> dict[Epilogue, str]:
+    mxfp8 = {mxfp8_output(words): "mxfp8out" for words in (False, True)}
+    return mxfp8 | {fp8_output(major): "fp8out" for major in ("m", "n")}
+
+
+def with_usual_scales(kernel: str) -> str:
+    """Name of a fused operator's kernel, whichever way its scales lie."""
+    return re.sub("_(mxfp8out_words|fp8out_rows)_", lambda found: f"_{found[1].partition('_')[0]}_", kernel)
 
 
 @cache

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Generic, TypeVar
 
-from gemmgen.catalog import PairShape, Shape, WarpShape
+from gemmgen.catalog import PairShape, Shape, WarpShape, with_usual_scales
 from gemmgen.ir import Epilogue, KernelSpec
 from gemmgen.ops.cost import Cost
 from gemmgen.ops.kernels import kernel_of
@@ -39,6 +39,11 @@ class Candidate:
     """Name of the kernel with the product's own cast and store: that of ``spec``, unless an epilogue is behind it."""
     cost: Cost
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a tuned file may call it."""
+        return self.spec.name, with_usual_scales(self.spec.name), self.product
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -59,7 +64,7 @@ class Selection:
         """The kernel of the first entry whose kernel is among the candidates; without one, the cheapest."""
         for each in entries:
             for index, candidate in enumerate(candidates):
-                if each.entry.kernel in (candidate.spec.name, candidate.product):
+                if each.entry.kernel in candidate.names:
                     return cls(candidates, index, each)
         return cls(candidates, min(range(len(candidates)), key=lambda index: candidates[index].cost.key))
 

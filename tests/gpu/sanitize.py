@@ -60,13 +60,15 @@ BIASED = (
     "sm90_fp8_gemm_nt_bf16_64x64_s8_x2",
     "sm90_bf16_gemm_nt_bf16_128x128",
 )
-"""Of these with a bias behind them, too: sums that start from it, read a tile ahead or at a start, and a chain."""
+"""With a bias behind them: sums that start from it, read a tile ahead or at a start, and a chain."""
 
 
-def biased(spec: KernelSpec) -> KernelSpec:
+def biased(spec: KernelSpec, dtype: DType = DType.F32) -> KernelSpec:
     """The same kernel, which adds a bias along n."""
-    operands = (Operand(name="bias", dtype=DType.F32, box=("n",)), *spec.operands)
-    return spec.replace(name=f"{spec.name}_bias", operands=operands, epilogue=(Bias(vector="bias"), *spec.epilogue))
+    operands = (Operand(name="bias", dtype=dtype, box=("n",)), *spec.operands)
+    return spec.replace(
+        name=f"{spec.name}_{dtype}_bias", operands=operands, epilogue=(Bias(vector="bias"), *spec.epilogue)
+    )
 
 
 def pretend(sms: int) -> None:
@@ -82,7 +84,8 @@ def main() -> None:
     if given.sms is not None:
         pretend(given.sms)
     specs = catalog.specs()
-    for spec in (*(specs[name] for name in KERNELS), *(biased(specs[name]) for name in BIASED)):
+    with_bias = [biased(specs[name], dtype) for name in BIASED for dtype in (DType.F32, DType.BF16)]
+    for spec in (*(specs[name] for name in KERNELS), *with_bias):
         if given.match in spec.name:
             reference.check(on_gpu(spec), spec, inputs(spec))
             print(spec.name, "right", flush=True)

@@ -37,6 +37,16 @@ class Record:
     launches: Sequence[Launch]
     tests: dict[str, dict[str, Any]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` if the file has what ran on another card."""
+        if self.path is not None and self.path.exists():
+            kept = json.loads(self.path.read_text())["environment"]["card"]
+            if kept != self.environment["card"]:
+                raise ValueError(
+                    f"{VARIABLE}={self.path}: has what ran on {kept}, which {self.environment['card']} would replace; "
+                    "name another file"
+                )
+
     @contextmanager
     def of(self, test: str) -> Iterator[None]:
         """Keeps how the test inside ends, in words, and its seconds."""

@@ -68,7 +68,14 @@ def test_of_nan_there_is_nan_and_of_its_neighbour_there_is_not(expression: str) 
 
 @pytest.mark.parametrize(
     "expression",
-    ["silu(acc) / 2.0", "where(acc > 0.0, silu(acc), acc)", "relu(acc)", "exp(silu(acc))", "sigmoid(acc) * silu(acc)"],
+    [
+        "silu(acc) / 2.0",
+        "where(acc > 0.0, silu(acc), acc)",
+        "relu(acc)",
+        "exp(silu(acc))",
+        "sigmoid(acc) * silu(acc)",
+        "silu(2.0)",
+    ],
 )
 def test_what_cannot_be_said_of_two_columns_is_said_of_each(expression: str) -> None:
     base = BASES["sm90"](DType.F32)

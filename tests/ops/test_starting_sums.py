@@ -73,12 +73,14 @@ def test_sums_start_from_a_bias(name: str, n: int) -> None:
     chains.run_and_check(spec, {**sizes, "k": -(-sizes["k"] // 16) * 16}, seed=n)
 
 
-def test_a_bias_at_any_address_and_an_odd_edge() -> None:
-    spec = behind(dense.fp8_gemm_nt(NARROW, direct_store=True), "n")
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
+def test_a_bias_at_any_address_and_an_odd_edge(dtype: DType) -> None:
+    spec = behind(dense.fp8_gemm_nt(NARROW, direct_store=True), "n", dtype=dtype)
     sizes = {"m": 70, "n": 37, "k": 160}
     tensors, _ = chains.data(spec, sizes, seed=5)
     with gemmgen.simulate("sm90", schedule="random", seed=5, sms=2):
-        shifted = torch.cat([torch.full((1,), torch.nan), tensors["bias"]])[1:]
+        nan = torch.full((1,), torch.nan, dtype=tensors["bias"].dtype)
+        shifted = torch.cat([nan, tensors["bias"], nan])[1:-1]
         reference.check(gemmgen.op(spec)(**{**tensors, "bias": shifted}), spec, tensors)
 
 
@@ -103,6 +105,20 @@ def test_products_go_on_beside_epilogues_that_only_round() -> None:
         body = epilogue.of(catalog.fp8_gemm_nt(catalog.behind(shipped, epilogue))).math.body
         assert isinstance(body, Wgmma) and body.overlap_epilogue == stays
         assert catalog.behind(AHEAD, epilogue).overlap == stays and not catalog.behind(AHEAD).overlap
+
+
+@pytest.mark.parametrize("odd", [torch.nan, torch.inf])
+def test_what_is_no_number_in_a_bias_stays_in_its_column(odd: float) -> None:
+    """The first of the CTAs that share K blocks adds it; others add zeros, not none of it."""
+    spec, sizes = behind(dense.fp8_gemm_nt(SHARED, DType.F32), "n"), {"m": 30, "n": 40, "k": 400}
+    tensors, _ = chains.data(spec, sizes, seed=3)
+    tensors = {**tensors, "bias": tensors["bias"].clone()}
+    tensors["bias"][7] = odd
+    with gemmgen.simulate("sm90", sms=2):
+        d = gemmgen.op(spec)(**tensors)
+    assert isinstance(d, torch.Tensor)
+    assert [column for column in range(40) if not d[:, column].isfinite().all()] == [7]
+    assert (d[:, 7].isnan() if odd != odd else d[:, 7] == torch.inf).all()
 
 
 @pytest.mark.parametrize("early", [False, True])

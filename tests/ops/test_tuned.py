@@ -141,6 +141,28 @@ def test_calls_of_a_fused_operator_take_its_entry_before_the_product_s(
     assert label in names[0]
 
 
+@pytest.mark.parametrize(
+    ("op", "epilogue"),
+    [
+        (f"{OP}_mxfp8out", catalog.mxfp8_output(False)),
+        (f"{OP}_mxfp8out", catalog.mxfp8_output(True)),
+        (f"{OP}_fp8out", catalog.fp8_output("m")),
+        (f"{OP}_fp8out", catalog.fp8_output("n")),
+    ],
+)
+def test_an_entry_of_a_fused_operator_serves_whichever_way_scales_lie(
+    op: str, epilogue: gemmgen.Epilogue, tmp_path: Path
+) -> None:
+    names = f"sm90_{op}_128x128", f"{RULE}64x128"
+    entries = [
+        Entry(op=each, m=64, n=2112, k=7168, kernel=name, us=1, rule=name, rule_us=1)
+        for each, name in zip((op, OP), names, strict=True)
+    ]
+    gemmgen.use_tuned(write(tmp_path / "t.json", *entries), shipped=False)
+    taken = ops.spec_for(OP, 64, 2112, 7168, 132, card=CARD, epilogue=epilogue)
+    assert (taken.tile.m, taken.tile.n) == (128, 128) and epilogue.name in taken.name
+
+
 def test_a_kernel_that_is_no_more_is_no_choice(tmp_path: Path) -> None:
     gemmgen.use_tuned(write(tmp_path / "t.json", entry(64, "17x19")), shipped=False)
     selection = select(OP, 64, 2112, 7168, 132, Choices(card=CARD))

@@ -166,9 +166,9 @@ def chained(spec: KernelSpec) -> KernelSpec:
     )
 
 
-def biased(spec: KernelSpec) -> KernelSpec:
+def biased(spec: KernelSpec, dtype: DType = DType.F32) -> KernelSpec:
     """Sums that start from the group's own bias."""
-    bias = Operand(name="bias", dtype=DType.F32, box=("n",))
+    bias = Operand(name="bias", dtype=dtype, box=("n",))
     return spec.replace(
         name="sm90_biased", operands=(*spec.operands, bias), epilogue=(Bias(vector="bias"), *spec.epilogue)
     )
@@ -182,6 +182,7 @@ CHAINS = {
     "halves_mxfp8": lambda: swiglu(bf16_gemm("nt", Shape(64, 64, groups=1)), "halves", H, BYTES),
     "chain": lambda: chained(fp8_gemm_nt(LOW)),
     "bias": lambda: biased(fp8_gemm_nt(LOW)),
+    "bias_bf16": lambda: biased(fp8_gemm_nt(LOW), DType.BF16),
     "bias_beside": lambda: biased(fp8_gemm_nt(BESIDE)),
     "bias_idle": lambda: biased(fp8_gemm_nt(replace(BESIDE, cluster=(2, 1)))),
     "c": lambda: bf16_gemm("nt", LOW, DType.F32, residual=True),

@@ -43,7 +43,7 @@ DEVICE float from_lane_now(float x, u32 lane) {
   return y;
 }
 
-// The same of two numbers in one word, which the compiler may not keep as words: many at once would be spilled.
+// The same of two numbers in one word, widened in here, or the compiler would hold words of many shuffles beside the numbers.
 DEVICE float2 pair_from_lane_now(bf16x2 x, u32 lane) {
   float2 y;
   asm volatile(
