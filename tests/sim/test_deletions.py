@@ -21,6 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "simulator_deletions.md"
         ("fp8_pair", 11),
         ("push", 7),
         ("fp8_share", 7),
+        ("fp8_partials", 9),
         ("sm100_fp8", 9),
         ("sm100_pair", 13),
         ("sm100_clc_pair", 17),

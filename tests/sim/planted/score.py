@@ -29,6 +29,7 @@ TITLES = {
     "fp8_pair": "FP8 128x128, cluster (2, 1)",
     "push": "FP8 64x32, a cluster shares K",
     "fp8_share": "FP8 64x32, CTAs share tiles",
+    "fp8_partials": "FP8 64x16, two sets of partial sums",
     "sm100_fp8": "sm100 FP8 128x32",
     "sm100_pair": "sm100 FP8 256x32, 2 CTAs",
     "sm100_clc_pair": "sm100 BF16 256x32, 2 CTAs, launch control",
@@ -46,6 +47,12 @@ REASONS: tuple[tuple[str, str, str], ...] = (
         r"shares K #2$|share tiles #4$",
         "It stands behind lane 0's wait for a staging buffer. Each warp stores so little here that every buffer is "
         "filled for the first time.",
+    ),
+    (
+        "wgmma fence",
+        r"partial sums",
+        "Registers of that product were read since the fence before it, and are overwritten. The simulator compares "
+        "what products read with what registers held at the last fence; one that adds to nothing reads none.",
     ),
     (
         "bulk wait",
