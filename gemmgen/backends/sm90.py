@@ -14,7 +14,6 @@ from gemmgen.backends.common import (
     check_groups,
     check_k_groups,
     digest,
-    in_halves,
     majorness,
     mapped_axes,
     params,
@@ -24,22 +23,21 @@ from gemmgen.backends.common import (
     step_plans,
     store_map,
 )
-from gemmgen.backends.groups import WARPGROUP, map_bytes, map_edits
+from gemmgen.backends.groups import map_bytes, map_edits
 from gemmgen.backends.limits import LIMITS
-from gemmgen.backends.placement import Footprint, align, place_rings, place_roles
+from gemmgen.backends.placement import align, place_rings, place_roles
 from gemmgen.backends.reductions import reduction_workspaces
 from gemmgen.backends.sm90_push import (
-    check_boxes,
     check_cluster_split_k,
     check_one_block,
-    evicted_first,
     is_short,
     placed,
     push_bytes,
     push_plan,
     stored_columns,
 )
-from gemmgen.backends.sm90_scales import promoted, scale_part, strip_part
+from gemmgen.backends.sm90_rings import LANES, mainloop_ring, staging_ring, strips_ring
+from gemmgen.backends.sm90_scales import promoted
 from gemmgen.backends.sm90_shares import meeting_bytes, shares_of_k
 from gemmgen.backends.sm90_swapped import (
     check_swapped,
@@ -47,7 +45,6 @@ from gemmgen.backends.sm90_swapped import (
     is_swapped,
     product_axes,
     product_extents,
-    rows_in_slot,
     staged_rows,
 )
 from gemmgen.backends.sm90_tiles import check_partials, check_tiles, cut_product, parts, stores_apart, sums_start
@@ -79,7 +76,6 @@ BLOCK_ROWS = 64
 """One wgmma produces 64 rows."""
 CAST_WIDTH = 64
 """The widest product whose first factor lies in registers that has a wrapper."""
-LANES = 32
 ELEMENTS: dict[DType, Literal["u8", "bf16", "f32"]] = {DType.E4M3: "u8", DType.BF16: "bf16", DType.F32: "f32"}
 """How the copy engine names elements."""
 
@@ -95,12 +91,12 @@ def lower(spec: KernelSpec) -> Plan:
     mma = _matrix_instruction(spec, roles)
     store = _output_path(spec)
     store = store.replace(apart=True) if stores_apart(spec, mma, store) else store
-    push, ring = push_plan(spec), _mainloop_ring(spec, roles, mma)
-    strips = _strips(spec, roles, mma, ring)
+    push, ring = push_plan(spec), mainloop_ring(spec, roles, mma)
+    strips = strips_ring(spec, roles, mma, ring)
     check_one_block(spec, mma)
     meeting = meeting_bytes(spec, mma)
     extra = push_bytes(push) + meeting + map_bytes(spec)
-    rings, shared_bytes = place_rings(spec, [ring, *strips, *_staging_ring(spec, store, roles)], extra)
+    rings, shared_bytes = place_rings(spec, [ring, *strips, *staging_ring(spec, store, roles)], extra)
     edits, room = map_edits(spec, mma.a, mma.b, shared_bytes - map_bytes(spec))
     maps, workspaces = _tensor_maps(spec, rings, store), (*reduction_workspaces(spec, mma), *room)
     return Plan(
@@ -239,130 +235,6 @@ def _check_accumulators(spec: KernelSpec, mma: MmaPlan) -> None:
             f"tile {spec.tile.m}x{spec.tile.n} on {mma.groups} warpgroups needs {mma.accumulators + partial} "
             f"accumulator registers a thread, at most {limit} are left; use a smaller tile, width or more warps"
         )
-
-
-# ---------------------------------------------------------------------------------------------- rings
-
-
-def _mainloop_ring(spec: KernelSpec, roles: tuple[RolePlan, ...], mma: MmaPlan) -> Footprint:
-    body = spec.load.body
-    assert isinstance(body, TmaLoad)
-    ring = spec.ring(body.fills[0])
-    if ring.every != 1:
-        raise ValueError(f"ring {ring.name!r} turns every {ring.every} K blocks; what is multiplied turns every block")
-    parts = [_part(spec, mma, spec.operand(name)) for name in ring.holds]
-    parts.sort(key=lambda part: part.bytes % 1024 != 0)
-    check_boxes(spec, parts)
-    lanes = any(part.copy_by == "lanes" for part in parts)
-    if lanes and spec.load.warps < 2:
-        raise ValueError(
-            f"role {spec.load.name!r} has 1 warp; one copies boxes and another gathers scales, so give it 2"
-        )
-    math_warps = next(role.warps for role in roles if role.kind == "wgmma")
-    return Footprint(
-        name=ring.name,
-        parts=tuple(parts),
-        slots=ring.slots,
-        full_count=1 + (LANES if lanes else 0),
-        empty_count=math_warps * spec.cluster.size,
-        tx_bytes=sum(part.atoms * part.atom_bytes for part in parts if part.copy_by == "tma"),
-    )
-
-
-def _strips(spec: KernelSpec, roles: tuple[RolePlan, ...], mma: MmaPlan, ring: Footprint) -> list[Footprint]:
-    """The ring of a second warp's lanes, whose slots hold B's scales of many K blocks of a tile."""
-    names = spec.load.body.fills[1:]
-    if not names:
-        return []
-    strips = spec.ring(names[0])
-    where = f"role {spec.load.name!r} fills rings {spec.load.body.fills}"
-    held, each = (mma.sfa, mma.sfa_rows == 1) if mma.row_axis == "n" else (mma.sfb, mma.sfb_per_column)
-    if len(names) > 1 or strips.holds != (held,) or isinstance(spec.groups, KGroups):
-        raise ValueError(
-            f"{where}; on sm90 a second ring may hold B's scales alone, of products that are not in groups of k"
-        )
-    if each:
-        raise ValueError(
-            f"{where}; a scale of B for each column comes with the factors, so let their ring hold {held!r}"
-        )
-    if isinstance(spec.schedule, ClusterSplitK):
-        raise ValueError(f"{where}; CTAs of schedule cluster_split_k read B's scales themselves, so name one ring")
-    if strips.turns != "k" or strips.every == 1:
-        raise ValueError(
-            f"{where}; a slot of ring {strips.name!r} serves one K block or turns with {strips.turns!r}, and a second "
-            "ring is for scales of several, so set turns='k' and every=32, or let the ring of the factors hold them"
-        )
-    part = strip_part(spec, spec.operand(strips.holds[0]), strips.every)
-    warps = 3 if ring.full_count > 1 else 2
-    if spec.load.warps < warps:
-        raise ValueError(
-            f"{where} and has {spec.load.warps} of the {warps} warps that this takes: one copies boxes, others scales"
-        )
-    drained = next(role.warps for role in roles if role.kind == "wgmma")
-    return [
-        Footprint(
-            name=strips.name,
-            parts=(part,),
-            slots=strips.slots,
-            every=strips.every,
-            full_count=LANES,
-            empty_count=drained,
-        )
-    ]
-
-
-def _part(spec: KernelSpec, mma: MmaPlan, operand: Operand) -> Part:
-    if operand.name in (mma.a, mma.b):
-        return _tile_part(spec, operand)
-    if operand.name in (mma.sfa, mma.sfb):
-        return scale_part(spec, operand)
-    raise ValueError(f"role {spec.load.name!r} copies operand {operand.name!r}, which no role multiplies or scales by")
-
-
-def _tile_part(spec: KernelSpec, operand: Operand) -> Part:
-    """Atoms 128 bytes wide along the contiguous axis, as many as cover the tile."""
-    extent = {"m": spec.tile.m, "n": spec.tile.n, "k": spec.tile.k}
-    elements = SWIZZLE_BYTES // operand.dtype.bytes
-    rows = extent[operand.outer]
-    atoms = -(-extent[operand.inner] // elements)
-    shared = spec.cluster.m if "n" in operand.axes else spec.cluster.n
-    if rows > 256:
-        raise ValueError(f"operand {operand.name!r}: {rows} rows of a box, TMA copies at most 256; use a smaller tile")
-    unit = (GATED_COLUMNS if in_halves(spec, operand) else 8) * shared
-    if rows % unit:
-        raise ValueError(f"operand {operand.name!r}: {rows} rows shared by {shared} CTAs must be a multiple of {unit}")
-    pitch = rows_in_slot(spec) if operand.outer == "m" else rows
-    return Part(
-        operand=operand.name,
-        copy_by="tma",
-        offset=0,
-        bytes=atoms * pitch * SWIZZLE_BYTES,
-        inner_axis=operand.inner,
-        outer_axis=operand.outer,
-        halves=in_halves(spec, operand),
-        atoms=atoms,
-        atom_bytes=rows * SWIZZLE_BYTES,
-        atom_rows=pitch,
-        atom_elements=elements,
-        shared=shared,
-        stack=parts(spec) if "n" in operand.axes else 1,
-        evict_first=evicted_first(spec, operand, shared),
-    )
-
-
-def _staging_ring(spec: KernelSpec, store: StorePlan, roles: tuple[RolePlan, ...]) -> list[Footprint]:
-    if store.through is None:
-        return []
-    warps = next(role.warps for role in roles if role.kind == "wgmma")
-    part = Part(
-        operand=store.operand,
-        copy_by="tma",
-        offset=0,
-        bytes=warps // (WARPGROUP if is_swapped(spec) else 1) * store.rows * store.row_bytes,
-        inner_axis="n",
-        outer_axis="m",
-    )
-    return [Footprint(name=store.through, parts=(part,), slots=store.slots, turns="store")]
 
 
 # ---------------------------------------------------------------------------------------------- epilogue
