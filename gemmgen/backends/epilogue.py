@@ -243,7 +243,7 @@ def c_text(tree: ast.expr, around: int = LOOSEST) -> str:
 
 
 def _of_both(tree: ast.expr) -> bool:
-    """Whether an expression asks for such functions, and all of it can be said of two columns at once."""
+    """Whether an expression asks for one of SIGMOIDS, and all of it can be said of two columns at once."""
     nodes = list(ast.walk(tree))
     called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     chooses = any(isinstance(node, ast.Compare | ast.Div) for node in nodes)
