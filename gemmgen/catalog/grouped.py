@@ -26,6 +26,9 @@ FP8_SHAPES = (
 """Strips of 16 K blocks leave room for four slots of factors where scales of A may start at any row."""
 FP8_PAIR = Shape(128, 256, width=128, unroll=1, cluster=(2, 1), rounds=True, strips=32)
 """Two CTAs that share what they read of B, of a group that has rows for both."""
+FP8_FINE = Shape(192, 128, groups=3, unroll=1, rounds=True, strips=32)
+"""Where tiles may begin at any row of a group: three warpgroups, of which two multiply while one sums, and waves of
+smaller tiles. On an H200 it is the fastest in 32 of 64 problems of 4 to 64 groups, by 10 % at best."""
 FP8_APART = replace(FP8_SHAPES[0], overlap=True)
 """Where groups lie one behind the other by their ends; by row ids and counts it gained nothing."""
 FP8_TALL = Shape(256, 128, unroll=1, staging=4, overlap=True, rounds=True, strips=32)
@@ -40,9 +43,9 @@ def grouped_shapes(factors: DType, by: str) -> tuple[Shape, ...]:
     one_byte = factors == DType.E4M3
     large = FP8_SHAPES if one_byte else BF16_SHAPES
     if by == "counts" and one_byte:
-        large = (FP8_PAIR, *large)
+        large = (FP8_PAIR, FP8_FINE, *large)
     if by == "ends":
-        large = (FP8_APART, *large[1:], FP8_TALL) if one_byte else (*large, BF16_TALL)
+        large = (FP8_APART, FP8_FINE, *large[1:], FP8_TALL) if one_byte else (*large, BF16_TALL)
     return (*SWAPPED_SHAPES, LOW, SQUARE, *large)
 
 

@@ -2,7 +2,7 @@
 
 Tiles of all groups share the waves, and rows of groups differ. What is between K blocks of a CTA that has dozens of
 tiles, and how far epilogues are hidden, was measured with groups, and stays where ``choice`` is fitted anew. Cycles and
-bytes of an H100.
+bytes of an H100; pairs and tiles of three warpgroups were fitted to an H200's times, 64 problems of rows.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ BETWEEN_PRODUCTS = {False: 60, True: 200}
 """Cycles between K blocks without and with promotion."""
 BETWEEN_IN_GROUPS = {False: 105, True: 55}
 """Those with promotion where rows are in groups, by whether epilogues run beside products."""
-BETWEEN_ROUNDS = 40
-"""Those in groups of rows where whole rounds are copied out."""
+BETWEEN_ROUNDS = {2: 40, 3: 0}
+"""Those in groups of rows where whole rounds are copied out, by the warpgroups that take turns."""
 TURN = {False: 180, True: 255}
 """Cycles of the shortest turn of the ring."""
-PAIR_WAITS = 1.03
-"""How much longer K blocks of a pair take where groups have rows for more than two of its units."""
+PAIR_WAITS, PAIR_IDLE = 1.03, 0.5
+"""How much longer K blocks of a pair take, whose CTAs wait for each other, and how much of its products' time rows save
+that are not there."""
 L2_BYTES = 70
 """Bytes a cycle from L2 into one SM."""
 CROWDED, ALONE = 0.75, 0.8
@@ -59,8 +60,7 @@ def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool, g
     name, block = _block(shape, m, n, units * ctas, sms, promoted, of_rows)
     if of_rows and shape.cluster[0] > 1:  # where warpgroups without rows multiply nothing
         rows = _units_down(m, WARPGROUP_ROWS, groups, of_rows) * WARPGROUP_ROWS
-        block *= max(0.5, rows / (down * shape.m * shape.cluster[0]))
-        block *= PAIR_WAITS if m > 2 * shape.m * shape.cluster[0] else 1
+        block *= PAIR_WAITS * (1 - PAIR_IDLE * (1 - rows / (down * shape.m * shape.cluster[0])))
     alone = EPILOGUE_OF_ROWS if of_rows else 0 if shape.overlap else EPILOGUE
     tile = {name: -(-k_bytes // 128) * block, "epilogue": alone + shape.m * shape.n / 16}
     compute = in_waves(tile, units / at_once, -(-units // at_once))
@@ -81,7 +81,7 @@ def _units_down(m: int, rows: int, groups: int, of_rows: bool) -> int:
 def _block(shape: Shape, m: int, n: int, tiles: int, sms: int, promoted: bool, of_rows: bool) -> tuple[str, float]:
     """What bounds a K block of 128 bytes, and its cycles, in a problem of so many tiles."""
     between = BETWEEN_IN_GROUPS[shape.overlap] if of_rows and promoted else BETWEEN_PRODUCTS[promoted]
-    between = BETWEEN_ROUNDS if shape.rounds and promoted and of_rows else between
+    between = BETWEEN_ROUNDS[shape.groups] if shape.rounds and promoted and of_rows else between
     rows = max(shape.m, LEAST_COLUMNS) if shape.swap else shape.m
     bounds = {
         "products": rows * shape.n / PRODUCT_ROWS + between,
