@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from gemmgen.backends.groups import WORDS_A_CHUNK, edits_maps, shifted_rows
+from gemmgen.backends.groups import WORDS_A_CHUNK, check_found_tiles, edits_maps, shifted_rows
 from gemmgen.backends.limits import LIMITS
 from gemmgen.backends.placement import align
 from gemmgen.ir import (
@@ -80,6 +80,7 @@ def check_groups(spec: KernelSpec) -> None:
         return
     if spec.prologue:
         raise ValueError(f"spec {spec.name!r} has groups and a prologue; only products without one are grouped")
+    check_found_tiles(spec)
 
 
 def check_starts(spec: KernelSpec, operand: Operand) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Any
 
 from gemmgen.backends.names import C_TYPES, moved_columns
 from gemmgen.ir import (
     Arch,
+    FoundTiles,
     Groups,
     KernelSpec,
     KGroups,
@@ -19,6 +21,7 @@ from gemmgen.ir import (
     Workspace,
     split_axis,
 )
+from gemmgen.ir.groups import FOUND_TILES
 
 WORDS_A_CHUNK = 4
 """Words in the 16 bytes at whose multiples the copy engine starts boxes."""
@@ -40,6 +43,9 @@ def schedule(plan: Plan) -> str:
         spans = f"gemmgen::{kind}<{groups.alignment}>"
         word = max((split_axis(each.outer)[1] for each in plan.operands if each.ragged), default=1)
         return f"gemmgen::KGroups<{spans}, {raster}{f', {word}' if word > 1 else ''}>"
+    if plan.found_tiles is not None:
+        found = f"gemmgen::Runs<{plan.found_tiles.place}, TILE_M, {groups.alignment}, {plan.found_tiles.most}>"
+        return f"gemmgen::RowIds<{raster}, TILE_M, TILE_M, {found}>"
     if groups.by == "ids":
         unit = ", TILE_M * CLUSTER_M" if plan.cluster.m > 1 else ""
         return f"gemmgen::RowIds<{raster}, TILE_M{unit}>"
@@ -142,6 +148,39 @@ def k_place(plan: Plan, axis: str) -> str:
 def k_block(plan: Plan) -> str:
     """Which K block of the matrix a tile's kb'th is."""
     return "(tile.k() / TILE_K + kb)" if isinstance(plan.groups, KGroups) else "kb"
+
+
+def finds_tiles(spec: KernelSpec) -> bool:
+    """Whether tiles begin where row ids say that groups do."""
+    return isinstance(spec.groups, RowGroups) and spec.groups.by == "ids" and spec.groups.alignment > 1
+
+
+def check_found_tiles(spec: KernelSpec) -> None:
+    """Refuse tiles of which two may begin in the rows that groups start at multiples of, or that reach behind the next."""
+    if not finds_tiles(spec) or not isinstance(spec.groups, RowGroups):
+        return
+    where, alignment = f"spec {spec.name!r} has groups by ids with an alignment", spec.groups.alignment
+    if spec.arch != Arch.SM90:
+        raise ValueError(f"{where}, which are lowered for sm90 alone; leave it out and use tiles that divide it")
+    step = gcd(alignment, spec.tile.m)
+    if not alignment < spec.tile.m <= alignment + step or step % WORDS_A_CHUNK:
+        raise ValueError(
+            f"{where} of {alignment}, where tiles begin at multiples of {step} rows: one of {spec.tile.m} rows would "
+            f"begin in the same {alignment} rows as another, or reach behind the next; use a tile of {alignment} rows "
+            "and a divisor of that more, or leave it out"
+        )
+    if any(isinstance(step, Reduce) for step in spec.epilogue):
+        raise ValueError(f"{where} and a reduction, whose warps meet by rows of tiles; leave the alignment out")
+
+
+def found_tile_bytes(spec: KernelSpec) -> int:
+    """Shared memory for the tiles that a launch finds."""
+    return 4 * (1 + FOUND_TILES) if finds_tiles(spec) else 0
+
+
+def found_tiles(spec: KernelSpec, end: int) -> FoundTiles | None:
+    """Where they lie, if shared memory ends there."""
+    return FoundTiles(most=FOUND_TILES, place=end - found_tile_bytes(spec)) if finds_tiles(spec) else None
 
 
 def edits_maps(spec: KernelSpec) -> bool:

@@ -24,6 +24,7 @@ from gemmgen.catalog.fused import (
 from gemmgen.catalog.grouped import (
     LAYOUT,
     WIDE_GROUPED_SHAPES,
+    finds_tiles,
     grouped_shapes,
     in_k_groups,
     in_row_groups,
@@ -155,6 +156,7 @@ __all__ = [
     "bf16_shapes",
     "bf16_shapes_sm100",
     "bf16_shapes_sm120",
+    "finds_tiles",
     "fp8_gemm_nt",
     "fp8_output",
     "fp8_shapes",

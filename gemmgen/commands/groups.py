@@ -79,7 +79,7 @@ def drawn(spec: KernelSpec, m: int) -> Layout:
     first, *others = (round(share * m) for share in SHARES)
     counts = [max(1, first), *others]
     if groups.by == "ids":
-        return by_ids(counts, spec.tile.m * spec.cluster.m, tail=1)
+        return by_ids(counts, groups.alignment if groups.alignment > 1 else spec.tile.m * spec.cluster.m, tail=1)
     return by_ends(counts, groups.alignment, tail=3) if groups.by == "ends" else by_counts(counts, max(counts) + 2)
 
 

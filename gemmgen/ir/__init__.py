@@ -8,6 +8,7 @@ from gemmgen.ir.node import Node
 from gemmgen.ir.operand import HeadSplit, Operand, split_axis
 from gemmgen.ir.plan import (
     Broadcast,
+    FoundTiles,
     MapEdits,
     MmaPlan,
     MmaSyncPlan,
@@ -76,6 +77,7 @@ __all__ = [
     "DType",
     "Epilogue",
     "FetchTiles",
+    "FoundTiles",
     "Gate",
     "Groups",
     "HeadSplit",

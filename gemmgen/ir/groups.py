@@ -27,6 +27,7 @@ class RowGroups(Node):
     - ``ids``, for every row the number of its group, or -1. A tile of rows is of the group of its first row, and none
       where that is -1, so groups start at multiples of the tile and padding follows their rows. Of CTAs that multiply
       together, the rows of all are one tile.
+      With an ``alignment`` groups start at multiples of that many rows, and tiles of more rows begin where groups do.
     - ``ends``, for every group the row behind its last; it starts where the one before ended, rounded up to a multiple
       of ``alignment``. With 1 there is no padding. ``zero_padding`` fills rows of outputs between groups, and what
       scales they have, with 0.
@@ -61,6 +62,8 @@ class KGroups(Node):
 
 
 Groups = Annotated[RowGroups | KGroups, Field(discriminator="kind")]
+FOUND_TILES = 1024
+"""Rows of tiles that a launch finds by row ids, at most: so many times the alignment is the most rows it may have."""
 LAYOUT_BOXES = {"ids": ("m",), "ends": ("g",), "counts": ("g",)}
 
 
@@ -107,8 +110,10 @@ def _rows_fit(spec: KernelSpec, groups: RowGroups, where: str) -> None:
                     else "all groups' rows are one matrix, so remove 'g'"
                 )
             )
-    if (groups.alignment > 1 or groups.zero_padding) and groups.by != "ends":
-        raise ValueError(f"{where} by {groups.by} and an alignment or zero_padding; only groups by ends have any")
+    if groups.zero_padding and groups.by != "ends":
+        raise ValueError(f"{where} by {groups.by} and zero_padding; only groups by ends have any")
+    if groups.alignment > 1 and groups.by == "counts":
+        raise ValueError(f"{where} by counts and an alignment; each has rows of its own, from the first on")
     together = isinstance(spec.math.body, Tcgen05) and not spec.math.body.swap_ab and spec.math.body.ctas > 1
     if groups.by == "ids" and spec.cluster.m > 1 and not together:
         raise ValueError(f"{where} by ids and a cluster along m, whose tiles may be of two groups; use Cluster(m=1)")

@@ -345,6 +345,13 @@ class MapEdits(Node):
     place: int
 
 
+class FoundTiles(Node):
+    """The first rows of so many tiles at most, which a launch finds by row ids and leaves at ``place`` of shared memory."""
+
+    most: int
+    place: int
+
+
 class Plan(Node):
     """Everything the template and the launcher need, and nothing they would have to compute."""
 
@@ -376,6 +383,7 @@ class Plan(Node):
     ahead: tuple[Name, ...] = ()
     groups: Groups | None = None
     map_edits: MapEdits | None = None
+    found_tiles: FoundTiles | None = None
 
     def operand(self, name: str) -> Operand:
         """The operand of that name."""

@@ -13,6 +13,7 @@ from typing import Any
 from gemmgen import catalog
 from gemmgen.catalog import FP8, FP8_FP4, FUSED, LAYOUTS, MXFP4, NVFP4, PairShape, Product, Shape, WarpShape
 from gemmgen.ir import Arch, ClusterSplitK, DType, Epilogue, KernelSpec
+from gemmgen.ir.groups import FOUND_TILES
 from gemmgen.ops import choice, choice_grouped, choice_prenorm, choice_sm100, choice_sm120
 from gemmgen.ops.cost import Cost
 from gemmgen.ops.family import Candidate, Family, Last, S, Selection, as_it_is
@@ -149,12 +150,12 @@ def _candidates(
 def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choices) -> Family[Shape]:
     d, residual, direct = choices.d, choices.residual, choices.direct_store
     last, groups = _last(choices), choices.groups
-    wide = _dividing(groups, catalog.WIDE_GROUPED_SHAPES, _unit_rows) if groups else ()
+    wide = _dividing(groups, catalog.WIDE_GROUPED_SHAPES, _unit_rows, rows=0) if groups else ()
     if operator == "fp8_gemm_nt":
         given = (d, residual, choices.sfa_major, choices.sfb_columns, direct)
         tiles = catalog.grouped_shapes(DType.E4M3, groups.by) if groups else ()
         dense = catalog.gradient_shapes(DType.E4M3, direct) if choices.accumulate else catalog.fp8_shapes(*given)
-        shapes = _admitted(choices, dense, tiles, _unit_rows)
+        shapes = _admitted(choices, dense, tiles, _unit_rows, m)
         return Family(
             shapes,
             _rule_sm90(choices, m, n, k, sms, True),
@@ -248,14 +249,15 @@ def _family_sm120(operator: str, m: int, n: int, k: int, sms: int, choices: Choi
 
 
 def _admitted(
-    choices: Choices, dense: tuple[S, ...], grouped: tuple[S, ...], rows: Callable[[S], int]
+    choices: Choices, dense: tuple[S, ...], grouped: tuple[S, ...], rows: Callable[[S], int], m: int = 0
 ) -> tuple[S, ...]:
-    """The tiles of a dense problem, or of groups: by row ids those whose rows divide what groups start at."""
+    """The tiles of a dense problem, or of groups: by row ids those whose rows divide what groups start at, and those
+    that begin where groups do, for as many rows as a launch finds tiles for; ``m`` is a group's rows, 0 for no such."""
     groups = choices.groups
     if groups is None:
         return dense
     shapes = dense if choices.direct_store else grouped
-    found = _dividing(groups, shapes, rows)
+    found = _dividing(groups, shapes, rows, m * choices.group_count)
     if not found:
         sizes = " and ".join(str(each) for each in sorted({rows(shape) for shape in shapes}))
         raise ValueError(
@@ -272,11 +274,16 @@ def _unit_rows(shape: Shape) -> int:
     return shape.m * shape.cluster[0]
 
 
-def _dividing(groups: Groups, shapes: tuple[S, ...], rows: Callable[[S], int]) -> tuple[S, ...]:
-    """The tiles of which each is of one group."""
+def _dividing(groups: Groups, shapes: tuple[S, ...], of: Callable[[S], int], rows: int) -> tuple[S, ...]:
+    """The tiles of which each is of one group, in a problem of so many rows."""
     if groups.by != "ids":
         return shapes
-    return tuple(shape for shape in shapes if groups.alignment % rows(shape) == 0)
+    few = 0 < rows <= FOUND_TILES * groups.alignment
+    return tuple(
+        shape
+        for shape in shapes
+        if groups.alignment % of(shape) == 0 or (few and catalog.finds_tiles(of(shape), groups.by, groups.alignment))
+    )
 
 
 def _last(choices: Choices) -> Last:
@@ -292,8 +299,12 @@ def _grouped(groups: Groups | None) -> Last:
     """What makes a kernel one for groups."""
     if groups is None:
         return as_it_is
-    alignment = groups.alignment if groups.by == "ends" else 1
-    return cache(lambda spec: catalog.in_row_groups(spec, groups.by, alignment, groups.zero_padding))
+
+    def grouped(spec: KernelSpec) -> KernelSpec:
+        aligned = groups.by == "ends" or catalog.finds_tiles(spec.tile.m, groups.by, groups.alignment)
+        return catalog.in_row_groups(spec, groups.by, groups.alignment if aligned else 1, groups.zero_padding)
+
+    return cache(grouped)
 
 
 @cache

@@ -97,7 +97,21 @@ def _units(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
         own = isinstance(plan.groups, KGroups) or plan.groups.by == "counts"
         ragged = sizes["g"] if plan.groups.by == "ends" else 0
         units["m"] = units["m"] * sizes["g"] if own else units["m"] + ragged
+    if plan.found_tiles is not None:
+        units["m"] = _found_at_most(plan, sizes["m"], plan.found_tiles.most)
     return units
+
+
+def _found_at_most(plan: Plan, m: int, most: int) -> int:
+    """Rows of tiles where a launch finds them: at most one begins in the rows that groups start at multiples of."""
+    assert plan.groups is not None
+    alignment = plan.groups.alignment
+    if (count := -(-m // alignment)) > most:
+        raise ValueError(
+            f"m={m}: groups by ids start at multiples of {alignment} rows, and {plan.name} finds tiles for "
+            f"{most * alignment} rows at most; split the problem, or use a tile that divides {alignment}"
+        )
+    return count
 
 
 def with_splits(plan: AnyPlan, sizes: Mapping[str, int], sms: int) -> Mapping[str, int]:

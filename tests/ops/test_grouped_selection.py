@@ -30,7 +30,15 @@ def test_by_ids_a_tile_is_of_one_group(arch: str, alignment: int, rows: int) -> 
         groups = Groups("ids", alignment)
         spec = spec_for(product, rows, N, K, SMS[arch], arch=arch, groups=groups, group_count=4)
         together = spec.tile.m * spec.cluster.m
-        assert alignment % together == 0
+        found = spec.groups == RowGroups(by="ids", layout="layout", alignment=alignment)
+        assert found or alignment % together == 0
+
+
+def test_by_ids_tiles_that_do_not_divide_the_alignment_begin_where_groups_do() -> None:
+    """For groups of thousands of rows padded to 128, as long as a launch finds that many tiles."""
+    for rows, count, found in ((4096, 8, True), (60, 8, False), (4096, 32, True), (4096, 33, False)):
+        spec = spec_for("fp8_gemm_nt", rows, N, K, SMS["sm90"], groups=Groups("ids", 128), group_count=count)
+        assert (spec.tile.m == 192) == (spec.groups.alignment == 128) == found, (rows, count, spec.name)
 
 
 def test_groups_of_few_rows_have_n_on_the_rows_of_products() -> None:

@@ -9,13 +9,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from grouped import Layout, Problem, by_counts, layout_by, summed
+from grouped import Layout, Problem, by_counts, by_ids, layout_by, summed
 
+import gemmgen
 from gemmgen.backends import lower
 from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt, fused
 from gemmgen.catalog.grouped import in_row_groups
 from gemmgen.commands.inputs import k_step
 from gemmgen.ir import Bias, DType, Gate, Keep, KernelSpec, Operand, Quantise, Scale
+from gemmgen.runtime.arguments import grid_size
 from gemmgen.runtime.simulation import SCHEDULES
 
 LOW = Shape(64, 32, groups=1)
@@ -140,7 +142,65 @@ def test_rows_between_groups_do_not_count(kind: str, by: str) -> None:
             assert all(torch.equal(each[name].view(torch.uint8), first.view(torch.uint8)) for each in rows)
 
 
-# ---------------------------------------------------------------------------------------------- epilogues
+# ---------------------------------------------------------------------------------------------- tiles that are found
+
+FINE = Shape(192, 32, groups=3, unroll=1)
+"""Rows that do not divide what groups are padded to, and that are fewer than twice that."""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_tiles_begin_where_ids_say_that_groups_do(schedule: str) -> None:
+    """Runs of one part to five, and of none; rows of padding; tiles of no group behind them."""
+    dense = fp8_gemm_nt(FINE)
+    for number, counts in enumerate(((0, 300, 37, 0, 129, 640), (128, 256, 384, 1), (1, 1, 1, 1, 513))):
+        problem(dense, "ids", 128, by_ids(counts, 128, tail=1)).run(schedule, seed=number)
+
+
+@pytest.mark.parametrize("name", ["bias", "mxfp8", "direct"])
+def test_epilogues_behind_tiles_that_are_found(name: str) -> None:
+    made = {"bias": biased(fp8_gemm_nt(FINE)), "direct": fp8_gemm_nt(FINE, direct_store=True)}
+    made["mxfp8"] = fused.mxfp8_output(False).of(bf16_gemm("nt", replace(FINE, n=64)))
+    problem(made[name], "ids", 128, by_ids((200, 0, 65), 128), n=96).run("random")
+
+
+def parted(ids: tuple[int, ...], alignment: int = 128, short: int = 0) -> Layout:
+    """Every part of ``alignment`` rows of the group of its id, but for the last rows of the last; spans by position."""
+    given = [group for group in ids for _ in range(alignment)]
+    given = given[: len(given) - short]
+    groups = max(ids) + 1
+    spans = [(given.index(group), given.count(group)) if group in ids else (0, 0) for group in range(groups)]
+    return Layout(tuple(given), len(given), tuple(spans))
+
+
+@pytest.mark.parametrize(
+    "ids", [(2, 2, 2, 0, -1, -1, 1, 1), (-1, 1, 1, 1, 1, 0), (-1, -1), (3, 2, 1, 0), (0,) * 7, (0, -1, 1, -1, 2, 2, -1)]
+)
+def test_groups_in_any_order_with_parts_of_none_between(ids: tuple[int, ...]) -> None:
+    problem(fp8_gemm_nt(FINE), "ids", 128, parted(ids, short=29)).run("random", seed=len(ids))
+
+
+def test_a_group_may_lie_in_several_pieces() -> None:
+    """A tile is of one of them, and of the rows in it: as with tiles of 128 rows, which are of one part each."""
+    ids = torch.tensor([group for group in (0, 0, 0, -1, 0, 1, 0, 0) for _ in range(128)], dtype=torch.int32)
+    ids[300:384] = -1
+    operands = problem(fp8_gemm_nt(FINE), "ids", 128, parted((0,) * 7 + (1,)), n=40).operands
+    found = []
+    for shape, alignment in ((FINE, 128), (Shape(128, 32, unroll=1), 1)):
+        d = operands["d"]
+        assert isinstance(d, torch.Tensor)
+        spec = in_row_groups(fp8_gemm_nt(shape), "ids", alignment)
+        with gemmgen.simulate("sm90", sms=3):
+            gemmgen.op(spec)(**{**operands, "layout": ids, "d": d.fill_(7)})
+        found.append(d.clone())
+    assert torch.equal(*found)
+    assert (found[0][ids < 0] == 7).all() and not (found[0][ids >= 0] == 7).all(dim=1).any()
+
+
+def test_more_parts_than_lanes_ask_for_at_once() -> None:
+    """Behind 300 parts of no group, so that runs are carried from one round of 256 to the next."""
+    ids = (-1,) * 250 + (1,) * 9 + (-1,) * 20 + (0,) * 2
+    given = parted(ids)
+    problem(fp8_gemm_nt(FINE), "ids", 128, given, n=32).run("late", sms=4)
 
 
 def swiglu(spec: KernelSpec, layout: str, *outputs: Operand) -> KernelSpec:
@@ -257,3 +317,28 @@ def test_sums_of_rows_under_every_schedule(schedule: str) -> None:
 def test_schedules_that_know_no_groups_are_refused(shape: Shape, by: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         lower(in_row_groups(bf16_gemm("nt", shape), by))
+
+
+@pytest.mark.parametrize(
+    ("shape", "alignment", "sentence"),
+    [
+        (LOW, 128, "one of 64 rows would begin in the same 128 rows"),
+        (Shape(192, 32, groups=3), 100, "one of 192 rows would begin in the same 100 rows"),
+        (Shape(128, 32), 127, "begin at multiples of 1 rows"),
+        (Shape(256, 32), 64, "one of 256 rows"),
+    ],
+)
+def test_tiles_that_cannot_begin_where_groups_do_are_refused(shape: Shape, alignment: int, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        lower(in_row_groups(bf16_gemm("nt", shape), "ids", alignment))
+
+
+def test_found_tiles_reduce_nothing_and_are_so_many() -> None:
+    with pytest.raises(ValueError, match="and a reduction"):
+        lower(in_row_groups(summed(fp8_gemm_nt(FINE)), "ids", 128))
+    with pytest.raises(ValueError, match="by counts and an alignment"):
+        in_row_groups(fp8_gemm_nt(FINE), "counts", 128)
+    plan, sizes = lower(in_row_groups(fp8_gemm_nt(FINE), "ids", 128)), {"n": 32, "k": 128, "g": 1}
+    assert grid_size(plan, {**sizes, "m": 131072}, 132) == 132
+    with pytest.raises(ValueError, match="m=131073: groups by ids start at multiples of 128 rows, and .* 131072 rows"):
+        grid_size(plan, {**sizes, "m": 131073}, 132)
