@@ -25,6 +25,13 @@ app = typer.Typer(
 )
 
 Target = Annotated[str, typer.Argument(metavar="TARGET", help="A catalog kernel, an op name, or FILE.py:VARIABLE.")]
+Operator = Annotated[
+    str,
+    typer.Argument(
+        metavar="OP",
+        help="An operator such as fp8_gemm_nt, or a product with _bias, an activation or both: fp8_gemm_nt_bias_relu.",
+    ),
+]
 ArchName = Annotated[
     str | None,
     typer.Option(
@@ -136,7 +143,7 @@ def check(
 
 @app.command()
 def explain(
-    operator: Annotated[str, typer.Argument(metavar="OP", help="An operator such as fp8_gemm_nt.")],
+    operator: Operator,
     m: M = 4096,
     n: N = 4096,
     k: K = 7168,
@@ -157,7 +164,7 @@ def explain(
 
 @app.command()
 def tune(
-    operator: Annotated[str, typer.Argument(metavar="OP", help="An operator such as fp8_gemm_nt.")],
+    operator: Operator,
     shapes: Annotated[Path, typer.Option("--shapes", help="Text with m n k on each line.")],
     output: Annotated[
         Path, typer.Option("-o", "--output", help="The tuned file, which GEMMGEN_TUNED may then name.")

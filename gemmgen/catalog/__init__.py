@@ -10,6 +10,7 @@ from gemmgen.catalog.dense_sm100 import Factor, PairShape
 from gemmgen.catalog.dense_sm100 import bf16_gemm as bf16_gemm_sm100
 from gemmgen.catalog.dense_sm120 import WarpShape
 from gemmgen.catalog.dense_sm120 import bf16_gemm as bf16_gemm_sm120
+from gemmgen.catalog.finished import ACTIVATIONS, FINISHED, SM90_PRODUCTS, finished_output
 from gemmgen.catalog.fused import (
     FUSED,
     behind,
@@ -126,8 +127,10 @@ def _bf16() -> Iterator[KernelSpec]:
 
 
 __all__ = [
+    "ACTIVATIONS",
     "BF16_LAYOUTS",
     "COARSE_FP4",
+    "FINISHED",
     "FP8",
     "FP8_FP4",
     "FUSED",
@@ -138,6 +141,7 @@ __all__ = [
     "NVFP4",
     "OUTPUTS",
     "PRENORM_COLUMNS",
+    "SM90_PRODUCTS",
     "WIDE_GROUPED_SHAPES",
     "WIDE_WARPS_SM120",
     "Factor",
@@ -157,6 +161,7 @@ __all__ = [
     "bf16_shapes_sm100",
     "bf16_shapes_sm120",
     "finds_tiles",
+    "finished_output",
     "fp8_gemm_nt",
     "fp8_output",
     "fp8_shapes",

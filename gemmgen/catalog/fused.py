@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache
 
 from gemmgen.catalog import dense, dense_sm100, dense_sm120, shipped_sm100, shipped_sm120
+from gemmgen.catalog.finished import FINISHED, finish_of
 from gemmgen.catalog.shapes_sm120 import SQUARE, WIDE_WARPS_SM120
 from gemmgen.ir import (
     Activation,
@@ -105,15 +106,19 @@ FUSED = tuple(f"{product}_{label}" for product in ("fp8_gemm_nt", "bf16_gemm_nt"
 
 
 def fused_operator(name: str, arch: str) -> tuple[str, Epilogue]:
-    """The product of a fused operator, and the epilogue it has unless its output says otherwise."""
+    """The product of a fused operator or a finished one, and the epilogue it has unless its output says otherwise."""
+    if name in FINISHED:
+        return FINISHED[name]
     product, _, label = name.rpartition("_")
     return product, fp8_output("m") if label == "fp8out" else mxfp8_output(words=arch != Arch.SM90)
 
 
 def operators_of(product: str, epilogue: Epilogue | None) -> tuple[str, ...]:
-    """Names of a product with this epilogue, the closest first: a fused operator's, if it is one, and its own."""
-    name = f"{product}_{_quantising().get(epilogue)}" if epilogue is not None else product
-    return (name, product) if name in FUSED else (product,)
+    """Names of a product with this epilogue, the closest first: if it is a fused or finished one, that, and its own."""
+    if epilogue is None:
+        return (product,)
+    name = f"{product}_{_quantising().get(epilogue) or finish_of(epilogue)}"
+    return (name, product) if name in FUSED or name in FINISHED else (product,)
 
 
 @cache

@@ -15,7 +15,7 @@ from gemmgen.commands.targets import Sizes
 from gemmgen.ir import Arch
 from gemmgen.ops import choice
 from gemmgen.ops.family import Candidate, Selection
-from gemmgen.ops.selection import OPERATORS, PRENORM, Choices, select
+from gemmgen.ops.selection import NAME_FORMS, NAMES, PRENORM, Choices, select
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ def explain(operator: str, sizes: Sizes, arch: str | None, card: str | None, eve
         raise ValueError(
             f"operator: {PRENORM} takes its form by two comparisons, not by costs: read gemmgen/ops/choice_prenorm.py"
         )
-    if operator not in OPERATORS:
-        raise ValueError(f"operator: {operator!r} is unknown; use one of {', '.join(OPERATORS)}")
+    if operator not in NAMES:
+        raise ValueError(f"operator: {operator!r} is unknown; use {NAME_FORMS}")
     where = place(operator, arch, card)
     choices = Choices(arch=where.arch, card=where.card, direct_store=stores_directly(sizes.n))
     selection = select(operator, sizes.m, sizes.n, sizes.k, where.sms, choices)

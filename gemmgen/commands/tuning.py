@@ -18,7 +18,7 @@ from gemmgen.commands.output import deliver, progress
 from gemmgen.commands.place import Place, gpu_here, stores_directly
 from gemmgen.commands.targets import Sizes
 from gemmgen.ops.family import Selection
-from gemmgen.ops.selection import OPERATORS, PRENORM, Choices, reads_ahead, select
+from gemmgen.ops.selection import NAME_FORMS, NAMES, PRENORM, Choices, reads_ahead, select
 from gemmgen.ops.tuned.file import CardEntries, Entry, TunedFile, read
 from gemmgen.runtime.timing import FLUSH_KINDS
 
@@ -43,8 +43,8 @@ def tune(
 
     Raises ``ValueError`` on an unknown operator, a malformed file or another ``flush``, ``RuntimeError`` without a GPU.
     """
-    if operator == PRENORM or operator not in OPERATORS:
-        raise ValueError(f"operator: {operator!r} has no tiles to tune; use one of {', '.join(OPERATORS)}")
+    if operator == PRENORM or operator not in NAMES:
+        raise ValueError(f"operator: {operator!r} has no tiles to tune; use {NAME_FORMS}")
     if flush not in FLUSH_KINDS:
         raise ValueError(f"--flush: {flush!r} is no way to flush L2; use {' or '.join(FLUSH_KINDS)}")
     problems = read_shapes(shapes)
@@ -138,7 +138,10 @@ def _measured(selection: Selection, sizes: Sizes, seed: int, flush: str) -> list
 
 
 def _entry(operator: str, sizes: Sizes, found: Sequence[Measurement], selection: Selection) -> Entry | None:
-    """What to keep for a problem: nothing where the rule's kernel is wrong, with which nobody should go on."""
+    """What to keep for a problem: nothing where the rule's kernel is wrong, with which nobody should go on.
+
+    Kernels go by their product's name: a bias of another type, say, is behind the same tile.
+    """
     by_rule, fastest = found[selection.index], min(found, key=lambda each: each.us)
     if not by_rule.right:
         return None
@@ -146,16 +149,17 @@ def _entry(operator: str, sizes: Sizes, found: Sequence[Measurement], selection:
         fastest = by_rule
     early = [each for each in found if each.right and reads_ahead(each.spec) and each.us <= READING_AHEAD * fastest.us]
     ahead = min(early, key=lambda each: each.us, default=fastest)
+    name = {each.spec: each.product for each in selection.candidates}
     return Entry(
         op=operator,
         m=sizes.m,
         n=sizes.n,
         k=sizes.k,
-        kernel=fastest.spec.name,
+        kernel=name[fastest.spec],
         us=round(fastest.us, 2),
-        rule=by_rule.spec.name,
+        rule=name[by_rule.spec],
         rule_us=round(by_rule.us, 2),
-        ahead=None if ahead is fastest else ahead.spec.name,
+        ahead=None if ahead is fastest else name[ahead.spec],
     )
 
 

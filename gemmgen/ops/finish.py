@@ -11,13 +11,13 @@ from typing import Any, get_args
 
 import torch
 
-from gemmgen.ir import Activation, Bias, Cast, DType, Epilogue, Gate, Operand, Residual, Step, Store
+from gemmgen.catalog import ACTIVATIONS, finished_output
+from gemmgen.ir import Gate
 from gemmgen.ops import scaled_call, tail
 from gemmgen.ops.call_arguments import output_dtype
 from gemmgen.ops.fused_op import MADE, fuse
 from gemmgen.ops.grouped_op import MADE_GROUPED
 
-ACTIVATIONS: tuple[str, ...] = get_args(Activation.model_fields["function"].annotation)
 Finish = tuple[torch.Tensor | None, str | None, str | None]
 """Bias, activation and gate."""
 GATES: tuple[str, ...] = get_args(Gate.model_fields["layout"].annotation)
@@ -76,28 +76,4 @@ def _fused(
     if bias is not None and bias not in tail.OUTPUTS:
         raise TypeError(f"bias: dtype is {bias}; must be one of {', '.join(map(str, tail.OUTPUTS))}")
     kind = None if bias is None else tail.OUTPUTS[bias]
-    return fuse(operator, _epilogue(tail.output_dtype(d), residual, kind, activation, gate)).name
-
-
-def _epilogue(
-    d: DType, residual: bool, bias: DType | None, activation: str | None, gate: str | None = None
-) -> Epilogue:
-    operands, steps = [Operand(name="d", dtype=d, box=("m", "n/2" if gate else "n"))], list[Step]()
-    name = [str(d)]
-    if bias is not None:  # first of all, where sums may start from it
-        operands.insert(0, Operand(name="bias", dtype=bias, box=("n",)))
-        steps.append(Bias(vector="bias"))
-        name.append(f"bias_{bias}")
-    if residual:
-        operands.insert(0, Operand(name="c", dtype=d, box=("m", "n")))
-        steps.append(Residual(matrix="c"))
-        name.append("c")
-    if gate is not None:
-        steps.append(Gate(activation or "silu", layout=gate))
-        name += [activation or "silu", gate]
-    elif activation is not None:
-        steps.append(Activation(function=activation))  # type: ignore[arg-type]
-        name.append(activation)
-    if d != DType.F32:
-        steps.append(Cast(to=d))
-    return Epilogue(name="_".join(name), operands=tuple(operands), steps=(*steps, Store(to="d")))
+    return fuse(operator, finished_output(tail.output_dtype(d), residual, kind, activation, gate)).name

@@ -11,7 +11,21 @@ from functools import cache
 from typing import Any
 
 from gemmgen import catalog
-from gemmgen.catalog import FP8, FP8_FP4, FUSED, LAYOUTS, MXFP4, NVFP4, PairShape, Product, Shape, WarpShape
+from gemmgen.catalog import (
+    ACTIVATIONS,
+    FINISHED,
+    FP8,
+    FP8_FP4,
+    FUSED,
+    LAYOUTS,
+    MXFP4,
+    NVFP4,
+    SM90_PRODUCTS,
+    PairShape,
+    Product,
+    Shape,
+    WarpShape,
+)
 from gemmgen.ir import Arch, ClusterSplitK, DType, Epilogue, KernelSpec
 from gemmgen.ir.groups import FOUND_TILES
 from gemmgen.ops import choice, choice_grouped, choice_prenorm, choice_sm100, choice_sm120
@@ -33,7 +47,13 @@ BF16_OPERATORS = tuple(f"bf16_gemm_{layout}" for layout in LAYOUTS)
 UNFUSED = (*PRODUCTS, *BF16_OPERATORS)
 """Operators whose every kernel is in the catalog; a fused one takes any tile of its product."""
 OPERATORS = (*UNFUSED, *FUSED)
-SM90_OPERATORS = ("fp8_gemm_nt", *BF16_OPERATORS, *FUSED)
+SM90_OPERATORS = (*SM90_PRODUCTS, *FINISHED, *FUSED)
+NAMES = (*OPERATORS, *FINISHED)
+"""Names that tiles are chosen by: operators, and products with what finishes them."""
+NAME_FORMS = (
+    f"one of {', '.join(OPERATORS)}; or one of {', '.join(SM90_PRODUCTS)} followed by _bias, _ACTIVATION or "
+    f"_bias_ACTIVATION, ACTIVATION being one of {', '.join(ACTIVATIONS)}"
+)
 PRENORM = "tf32_hc_prenorm_gemm"
 SCALES_PER_WORD = 4
 MOST_BESIDE = 2
@@ -115,20 +135,21 @@ def select(operator: str, m: int, n: int, k: int, sms: int, choices: Choices) ->
     """Every kernel that could serve the problem, what the rule says each costs, and the one that is taken.
 
     An operator of row groups by its name means one group of m rows, by counts or by ids, if nothing else is chosen.
+    A product followed by what finishes it, ``fp8_gemm_nt_bias_relu`` say, has D in bf16 and a bias in fp32.
     """
     if (match := GROUPED_NAME.fullmatch(operator)) is not None:
         operator = match["product"] + match["output"]
         by_default = Groups("counts") if match["form"] == "masked" else Groups("ids", DEFAULT)
         choices = replace(choices, groups=choices.groups or by_default)
-    if operator not in OPERATORS:
-        raise ValueError(f"operator: {operator!r} is unknown; use one of {', '.join(OPERATORS)}")
+    if operator not in NAMES:
+        raise ValueError(f"operator: {operator!r} is unknown; use {NAME_FORMS}")
     arch, epilogue = choices.arch, choices.epilogue
     archs = (Arch.SM90, Arch.SM100, Arch.SM120) if operator in SM90_OPERATORS else (Arch.SM100, Arch.SM120)
     if arch not in archs:
         raise UnsupportedArchitecture(f"{operator}: there is no kernel for {arch}; it runs on {' and '.join(archs)}")
     if choices.launch_control and arch != Arch.SM100:
         raise UnsupportedArchitecture(f"launch_control: {arch} hands out no launches, sm100 does; leave it out")
-    if operator in FUSED:
+    if operator not in UNFUSED:
         operator, epilogue = catalog.fused_operator(operator, arch)
     candidates = _candidates(operator, m, n, k, sms, choices, epilogue)
     if choices.groups is not None:

@@ -85,6 +85,16 @@ def test_fused_operators_have_the_tiles_that_take_their_epilogue(gemmgen: Comman
     assert all(each["kernel"].startswith("sm90_fp8_gemm_nt_mxfp8out_") for each in found["candidates"])
 
 
+@pytest.mark.parametrize("arch", [None, "sm100", "sm120"])
+def test_a_product_with_a_bias_and_an_activation_is_explained(gemmgen: Command, arch: str | None) -> None:
+    words = ("explain", "fp8_gemm_nt_bias_relu", *PROBLEM, *(("--arch", arch) if arch else ()))
+    found = json.loads(gemmgen(*words, "--json").out)
+    assert found["operator"] == "fp8_gemm_nt_bias_relu" and found["arch"] == (arch or "sm90")
+    assert len(found["candidates"]) > 1
+    assert all("_bf16_bias_f32_relu_" in each["kernel"] for each in found["candidates"])
+    assert gemmgen(*words).out.startswith("fp8_gemm_nt_bias_relu, m=64 n=2112 k=7168, D in bf16, on ")
+
+
 def test_a_measured_entry_is_said_to_have_decided(
     gemmgen: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +115,10 @@ def test_a_measured_entry_is_said_to_have_decided(
     ("words", "message"),
     [
         (("fp8_gemm",), "operator: 'fp8_gemm' is unknown; use one of fp8_gemm_nt"),
+        (
+            ("fp8_gemm_nt_relu_bias",),
+            "followed by _bias, _ACTIVATION or _bias_ACTIVATION, ACTIVATION being one of relu,",
+        ),
         (("mxfp4_gemm_nt", "--arch", "sm90"), "there is no kernel for sm90; it runs on sm100 and sm120"),
         (("fp8_gemm_nt", "--arch", "sm75"), "--arch 'sm75' has no backend"),
         (("tf32_hc_prenorm_gemm",), "two comparisons, not by costs"),

@@ -20,7 +20,7 @@ from gemmgen.commands.measuring import Measurement, error_of
 from gemmgen.commands.place import Place
 from gemmgen.commands.reference import reference, tolerance
 from gemmgen.commands.targets import Sizes
-from gemmgen.ir import Arch, KernelSpec
+from gemmgen.ir import Arch, DType, KernelSpec
 from gemmgen.ops.family import Selection
 from gemmgen.ops.kernels import kernel_of
 from gemmgen.ops.selection import Choices, select
@@ -77,6 +77,7 @@ def test_malformed_shapes_are_refused_with_their_line(
 
 def test_wrong_words_get_a_sentence(gemmgen: Command, shapes: Path, tmp_path: Path) -> None:
     refused(gemmgen("tune", "fp8_gemm", "--shapes", shapes), "operator: 'fp8_gemm' has no tiles to tune; use one of")
+    refused(gemmgen("tune", "fp8_gemm_nt_relu_bias", "--shapes", shapes), "followed by _bias, _ACTIVATION or _bias_ACT")
     refused(gemmgen("tune", "tf32_hc_prenorm_gemm", "--shapes", shapes), "has no tiles to tune")
     refused(gemmgen("tune", "fp8_gemm_nt", "--shapes", tmp_path / "none"), "there is no such file; write m n k")
     (tmp_path / "t.json").write_text("[]")
@@ -133,6 +134,30 @@ def test_the_fastest_is_stored_and_a_wrong_kernel_reported(
     rows = [json.loads(line) for line in times.read_text().splitlines()]
     assert [(row["card"], row["m"]) for row in rows] == [(CARD, 64), (CARD, 128)] and FAST in rows[0]["us"]
     assert wrong not in rows[0]["us"]
+
+
+def test_entries_name_the_product_s_kernel_which_a_bias_of_any_type_is_behind(
+    gemmgen: Command, shapes: Path, tmp_path: Path, asked: list[Sizes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind = "_bf16_bias_f32_relu_"
+    times = {name.replace("_bf16_", behind): us for name, us in TIMES.items()}
+
+    def measure(specs: Sequence[KernelSpec], *problem: object, **more: object) -> list[Measurement]:
+        assert all(behind in spec.name for spec in specs)
+        return [Measurement(spec, times.get(spec.name, 10.0), 1e-3, 6e-3) for spec in specs]
+
+    monkeypatch.setattr(measuring, "measure", measure)
+    output, name = tmp_path / "t.json", "fp8_gemm_nt_bias_relu"
+    assert gemmgen("tune", name, "--shapes", shapes, "-o", output).status == 0
+    (card,) = read(output).cards
+    assert {(each.op, each.kernel, each.us, each.ahead) for each in card.entries} == {(name, FAST, 8.0, AHEAD)}
+    assert all(each.rule in catalog.specs() for each in card.entries)
+    package.use_tuned(output, shipped=False)
+    for bias in (DType.F32, DType.BF16):
+        epilogue = catalog.finished_output(DType.BF16, False, bias, "relu")
+        found = select("fp8_gemm_nt", 64, 2112, 7168, 132, Choices(card=CARD, epilogue=epilogue))
+        assert found.picked.product == FAST and found.picked.spec.name == FAST.replace("_bf16_", f"_{epilogue.name}_")
+    package.use_tuned()
 
 
 @pytest.mark.parametrize("flush", ["write", "read"])

@@ -99,6 +99,19 @@ def test_random_layouts(form: str, kind: str) -> None:
         assert torch.equal(_bytes(d), _bytes(wanted)), f"{form}, {kind}, turn {turn}: {layout.spans}, n={n}, k={k}"
 
 
+def test_random_layouts_of_tiles_that_a_launch_finds() -> None:
+    """By ids, whichever tiles the rule takes for so few rows; more parts than a warp asks for at once, at times."""
+    spec, draw = catalog.grouped_specs()["sm90_m_grouped_fp8_gemm_nt_bf16_192x128_by_ids_a128"], random.Random("found")
+    for turn in range(LAYOUTS):
+        counts = [draw.choice([0, 0, 1, draw.randint(0, 2000)]) for _ in range(draw.randint(1, 12))]
+        layout = ids(counts, ALIGNMENT, draw.choice([0, 1, 290]) or not any(counts))
+        rows = Rows.drawn("ids", "fp8", layout, 8 * draw.randint(1, 50), 16 * draw.randint(1, 24))
+        d = rows.output()
+        (a, sfa), (b, sfb) = rows.a, rows.b
+        gemmgen.op(spec)(a=a, sfa=sfa, b=b, sfb=sfb, d=d, layout=rows.given)
+        assert torch.equal(_bytes(d), _bytes(rows.expected())), f"turn {turn}: {layout.spans}, {tuple(b.shape)}"
+
+
 @pytest.mark.parametrize(("kind", "psum"), [("fp8", False), ("bf16", False), ("bf16", True)])
 def test_random_groups_of_k(kind: str, psum: bool) -> None:
     draw = random.Random(f"k {kind} {psum}")

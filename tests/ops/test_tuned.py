@@ -14,6 +14,7 @@ import gemmgen
 from gemmgen import catalog, ops
 from gemmgen.catalog import FUSED
 from gemmgen.commands.tuning import AS_FAST
+from gemmgen.ir import Activation, Bias, Cast, DType, Epilogue, HeadSplit, Operand, Store
 from gemmgen.ops import tuned
 from gemmgen.ops.selection import Choices, select
 from gemmgen.ops.tuned.file import CardEntries, Entry, TunedFile, read
@@ -163,6 +164,138 @@ def test_an_entry_of_a_fused_operator_serves_whichever_way_scales_lie(
     assert (taken.tile.m, taken.tile.n) == (128, 128) and epilogue.name in taken.name
 
 
+# ------------------------------------------------------------------------------------------------ bias and activation
+
+
+BIASES = (None, DType.F32, DType.BF16)
+V, D = Operand(name="v", dtype=DType.F32, box=("n",)), Operand(name="out", dtype=DType.BF16, box=("m", "n"))
+
+
+def chain(*steps: Any, d: Operand = D, v: Operand = V) -> Epilogue:
+    return Epilogue(name="mine", operands=(v, d), steps=steps)
+
+
+@pytest.mark.parametrize("activation", [None, *catalog.ACTIVATIONS])
+@pytest.mark.parametrize("bias", BIASES)
+def test_a_product_with_a_bias_and_an_activation_has_a_name(bias: DType | None, activation: str | None) -> None:
+    """Whatever the types are; and by its name it is the one with D in bf16 and a bias in fp32."""
+    for product in catalog.SM90_PRODUCTS:
+        name = "_".join([product, *(["bias"] if bias else []), *([activation] if activation else [])])
+        named = bias is not None or activation is not None
+        for d in catalog.OUTPUTS:
+            epilogue = catalog.finished_output(d, False, bias, activation)
+            assert catalog.operators_of(product, epilogue) == ((name, product) if named else (product,))
+        if named:
+            usual = catalog.finished_output(DType.BF16, False, bias and DType.F32, activation)
+            assert catalog.fused_operator(name, "sm90") == (product, usual)
+
+
+ADD, RELU, ROUND, STORE = Bias(vector="v"), Activation(function="relu"), Cast(to=DType.BF16), Store(to="out")
+OTHERS = {
+    "residual": catalog.finished_output(DType.BF16, True, DType.F32, "relu"),
+    "gate": catalog.finished_output(DType.BF16, False, DType.F32, "silu", "halves"),
+    "later": chain(RELU, ADD, ROUND, STORE),
+    "twice": chain(ADD, RELU, RELU, ROUND, STORE),
+    "rounded": chain(ADD, ROUND, RELU, STORE),
+    "rows": chain(ADD, RELU, ROUND, STORE, v=V.replace(box=("m",))),
+    "heads": chain(ADD, RELU, ROUND, STORE, d=D.replace(heads=HeadSplit(left=64, mid=32, right=64))),
+    "slices": chain(ADD, RELU, ROUND, STORE, d=D.replace(box=("s", "m", "n"))),
+    "added": chain(ADD, RELU, Store(to="out", accumulate=True), d=D.replace(dtype=DType.F32)),
+    "quantised": catalog.fp8_output("m").replace(name="mine"),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_other_chains_have_no_name_of_their_own(other: str) -> None:
+    assert catalog.operators_of(OP, OTHERS[other]) == (OP,)
+
+
+def test_an_author_s_chain_has_the_name_of_its_steps_behind_products_of_sm90() -> None:
+    usual = chain(ADD, RELU, ROUND, STORE)
+    assert catalog.operators_of(OP, usual) == (f"{OP}_bias_relu", OP)
+    assert catalog.operators_of("mxfp4_gemm_nt", usual) == ("mxfp4_gemm_nt",)
+
+
+@pytest.mark.parametrize("other", ["residual", "gate"])
+def test_a_residual_or_a_gate_takes_the_product_s_entry(other: str, tmp_path: Path) -> None:
+    own = entry(64, "128x128").model_copy(update={"op": f"{OP}_bias_relu"})
+    silu = own.model_copy(update={"op": f"{OP}_bias_silu"})
+    gemmgen.use_tuned(write(tmp_path / "t.json", own, silu, entry(64, "64x128")), shipped=False)
+    for epilogue, rows in ((OTHERS[other], 64), (chain(ADD, RELU, ROUND, STORE), 128)):
+        taken = ops.spec_for(OP, 64, 2112, 7168, 132, card=CARD, epilogue=epilogue)
+        assert (taken.tile.m, taken.tile.n) == (rows, 128)
+
+
+@pytest.mark.parametrize("product", ["fp8_gemm_nt", "bf16_gemm_nt"])
+def test_calls_with_a_bias_and_an_activation_take_an_entry_of_their_name(
+    product: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of any type of bias and output, by keywords or not; without one they take the product's."""
+    tiles = {f"{product}_bias_relu": "128x128", product: "64x128"}
+    entries = [
+        Entry(op=op, m=8, n=144, k=128, kernel=f"sm90_{product}_bf16_{tile}", us=1, rule="another", rule_us=2)
+        for op, tile in tiles.items()
+    ]
+    gemmgen.use_tuned(write(tmp_path / "t.json", *entries, sms=4), shipped=False)
+    loaded: list[str] = []
+    load = SimTarget.load
+    monkeypatch.setattr(SimTarget, "load", lambda self, text: (loaded.append(text.entry), load(self, text))[1])
+    a, b, bias = torch.randn(8, 128).bfloat16(), torch.randn(144, 128).bfloat16(), torch.randn(144)
+    factors: Any = (a, b)
+    if product == "fp8_gemm_nt":
+        factors = ops.per_token_cast_to_fp8(a, use_ue8m0=False), ops.per_block_cast_to_fp8(b, use_ue8m0=False)
+    function: Any = getattr(ops, product)
+    with gemmgen.simulate("sm90"):
+        function(*factors, bias=bias, activation="relu")
+        function(*factors, bias=bias.bfloat16(), activation="relu")
+        function(*factors, bias=bias, activation="relu", out_dtype=torch.float32)
+        gemmgen.fuse(product, chain(ADD, RELU, ROUND, STORE))(*factors, v=bias)
+        function(*factors, bias=bias)
+        function(*factors)
+    assert [name.rpartition("_")[2] for name in loaded] == ["128x128"] * 4 + ["64x128"] * 2
+    assert "_bias_bf16_relu_" in loaded[1] and "_mine_" in loaded[3]
+
+
+def test_a_product_with_a_bias_is_launched_early_as_its_entry_says(tmp_path: Path) -> None:
+    name = f"{OP}_bias_relu"
+    found = entry(64, "64x64").model_copy(update={"op": name, "kernel": f"{RULE}64x64", "ahead": f"{RULE}64x64_s4_x2"})
+    gemmgen.use_tuned(write(tmp_path / "t.json", found), shipped=False)
+    plain, early = (
+        ops.spec_for(name, 64, 2112, 7168, 132, card=CARD, programmatic_launch=early) for early in (False, True)
+    )
+    assert plain.name == f"{RULE}bias_f32_relu_64x64" and early.name == f"{RULE}bias_f32_relu_64x64_s4_x2_pdl"
+    assert early.ahead == ("b", "sfb")
+
+
+@pytest.mark.parametrize("arch", ["sm90", "sm100", "sm120"])
+def test_the_names_choose_a_kernel_wherever_their_product_runs(arch: str) -> None:
+    for name, (product, epilogue) in catalog.FINISHED.items():
+        taken = ops.spec_for(name, 256, 512, 1024, 132, arch=arch)
+        assert taken == ops.spec_for(product, 256, 512, 1024, 132, arch=arch, epilogue=epilogue)
+        assert taken.name.startswith(f"{arch}_{product}_") and f"_{epilogue.name}_" in taken.name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{OP}_relu_bias",
+        f"{OP}_sigmoid",
+        f"{OP}_bias_",
+        f"{OP}_bias_bias",
+        "fp8_gemm_nn_bias",
+        "mxfp4_gemm_nt_relu",
+        "m_grouped_fp8_gemm_nt_contiguous_bias",
+    ],
+)
+def test_other_names_are_refused_and_told_the_forms(name: str) -> None:
+    forms = "followed by _bias, _ACTIVATION or _bias_ACTIVATION, ACTIVATION being one of relu, squared_relu, gelu"
+    with pytest.raises(ValueError, match=f"^operator: '{name}' is unknown; use one of .* bf16_gemm_tt {forms}"):
+        ops.spec_for(name, 8, 128, 128, 4)
+
+
+# ------------------------------------------------------------------------------------------------ other kernels
+
+
 def test_a_kernel_that_is_no_more_is_no_choice(tmp_path: Path) -> None:
     gemmgen.use_tuned(write(tmp_path / "t.json", entry(64, "17x19")), shipped=False)
     selection = select(OP, 64, 2112, 7168, 132, Choices(card=CARD))
@@ -234,7 +367,7 @@ def test_the_shipped_files_name_kernels_that_ship() -> None:
             assert each.card == card
             for one in each.entries:
                 found = select(one.op, one.m, one.n, one.k, each.sms, Choices()).candidates
-                known = one.kernel in {candidate.spec.name for candidate in found}
+                known = one.kernel in {name for candidate in found for name in candidate.names}
                 assert known and (
                     one.op in FUSED or one.kernel in catalog.specs()
                 ), f"{name} names {one.kernel}: measure again with gemmgen tune"
