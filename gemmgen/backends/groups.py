@@ -156,7 +156,7 @@ def finds_tiles(spec: KernelSpec) -> bool:
 
 
 def check_found_tiles(spec: KernelSpec) -> None:
-    """Refuse tiles of which two may begin in the rows that groups start at multiples of, or that reach behind the next."""
+    """Refuse tiles of which two may begin in the rows that groups start at multiples of, or that reach too far."""
     if not finds_tiles(spec) or not isinstance(spec.groups, RowGroups):
         return
     where, alignment = f"spec {spec.name!r} has groups by ids with an alignment", spec.groups.alignment

@@ -346,7 +346,7 @@ class MapEdits(Node):
 
 
 class FoundTiles(Node):
-    """The first rows of so many tiles at most, which a launch finds by row ids and leaves at ``place`` of shared memory."""
+    """First rows of so many tiles at most, which a launch finds by row ids and leaves at ``place`` of shared memory."""
 
     most: int
     place: int

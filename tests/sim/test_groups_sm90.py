@@ -340,5 +340,5 @@ def test_found_tiles_reduce_nothing_and_are_so_many() -> None:
         in_row_groups(fp8_gemm_nt(FINE), "counts", 128)
     plan, sizes = lower(in_row_groups(fp8_gemm_nt(FINE), "ids", 128)), {"n": 32, "k": 128, "g": 1}
     assert grid_size(plan, {**sizes, "m": 131072}, 132) == 132
-    with pytest.raises(ValueError, match="m=131073: groups by ids start at multiples of 128 rows, and .* 131072 rows"):
+    with pytest.raises(ValueError, match=r"m=131073: groups by ids start at multiples of 128 rows, and .* 131072 rows"):
         grid_size(plan, {**sizes, "m": 131073}, 132)
