@@ -14,6 +14,8 @@ Load = Callable[[str], dict[str, Any]]
 Mean = Callable[[Iterable[float]], float]
 EPILOGUE = "a tile's epilogue runs on the warps that multiply"
 POWER = "both run at the card's power"
+PADDED = "tiles of 192 rows, 3 % faster, do not divide what groups are padded to"
+FILLED = "a group's last tile is partly empty"
 
 
 @dataclass(frozen=True)
@@ -149,9 +151,9 @@ def _groups(load: Load, mean: Mean) -> list[Goal]:
     quantised = mean(row["mxfp8_us"] / row["us"] for row in padded)
     scales = "FP8: a scale for each column, as above"
     return [
-        Goal("FP8, groups of padded rows: speed over DeepGEMM's", 1.03, speed(padded), "H200", f"k of 7168: {POWER}"),
+        Goal("FP8, groups of padded rows: speed over DeepGEMM's", 1.03, speed(padded), "H200", PADDED),
         Goal("BF16, groups of padded rows", 1.03, speed(some("contiguous", "bf16")), "H200", POWER),
-        Goal("FP8, masked, hundreds of rows", 1.05, speed(some("masked", "fp8")), "H200", EPILOGUE),
+        Goal("FP8, masked, hundreds of rows", 1.05, speed(some("masked", "fp8")), "H200", FILLED),
         Goal("FP8, masked, 20 rows", 1.03, speed(some("masked", "fp8", few=True)), "H200", ""),
         Goal("groups of k, FP8 beside its published times and BF16", 1.08, both, "H200", scales),
         Goal("rows right behind one another: time over padded", 1.03, apart, "H200", "", more=False),

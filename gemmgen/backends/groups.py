@@ -45,7 +45,7 @@ def schedule(plan: Plan) -> str:
         return f"gemmgen::KGroups<{spans}, {raster}{f', {word}' if word > 1 else ''}>"
     if plan.found_tiles is not None:
         found = f"gemmgen::Runs<{plan.found_tiles.place}, TILE_M, {groups.alignment}, {plan.found_tiles.most}>"
-        return f"gemmgen::RowIds<{raster}, TILE_M, TILE_M, {found}>"
+        return f"gemmgen::RunTiles<{raster}, TILE_M, {found}>"
     if groups.by == "ids":
         unit = ", TILE_M * CLUSTER_M" if plan.cluster.m > 1 else ""
         return f"gemmgen::RowIds<{raster}, TILE_M{unit}>"
@@ -175,7 +175,7 @@ def check_found_tiles(spec: KernelSpec) -> None:
 
 def found_tile_bytes(spec: KernelSpec) -> int:
     """Shared memory for the tiles that a launch finds."""
-    return 4 * (1 + FOUND_TILES) if finds_tiles(spec) else 0
+    return 8 * (1 + FOUND_TILES) if finds_tiles(spec) else 0
 
 
 def found_tiles(spec: KernelSpec, end: int) -> FoundTiles | None:

@@ -25,7 +25,6 @@ from gemmgen.catalog.fused import (
 from gemmgen.catalog.grouped import (
     LAYOUT,
     WIDE_GROUPED_SHAPES,
-    finds_tiles,
     grouped_shapes,
     in_k_groups,
     in_row_groups,
@@ -160,7 +159,6 @@ __all__ = [
     "bf16_shapes",
     "bf16_shapes_sm100",
     "bf16_shapes_sm120",
-    "finds_tiles",
     "finished_output",
     "fp8_gemm_nt",
     "fp8_output",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import gcd
 
 from gemmgen.catalog.dense import Shape
 from gemmgen.ir import DType, KernelSpec, KGroups, Operand, Reduce, RowGroups
@@ -29,14 +28,13 @@ FP8_PAIR = Shape(128, 256, width=128, unroll=1, cluster=(2, 1), rounds=True, str
 """Two CTAs that share what they read of B, of a group that has rows for both."""
 FP8_FINE = Shape(192, 128, groups=3, unroll=1, rounds=True, strips=32, raster=16)
 """Three warpgroups, of which two multiply while one sums, and smaller tiles to fill waves with: by ends and counts the
-fastest in 32 of 64 problems of 4 to 64 groups, by 10 % at best (H200). By ids tiles begin where the launch finds that
-groups do, as 192 rows do not divide what those are padded to."""
+fastest in 32 of 64 problems of 4 to 64 groups, by 10 % at best (H200). 192 rows do not divide what groups by ids are
+padded to."""
 FP8_APART = replace(FP8_SHAPES[0], overlap=True)
 """Where groups lie one behind the other by their ends; by row ids and counts it gained nothing."""
 FP8_TALL = Shape(256, 128, unroll=1, staging=4, overlap=True, rounds=True, strips=32)
 BF16_SHAPES = (Shape(128, 256, unroll=1),)
 BF16_TALL = Shape(256, 128, unroll=1)
-PRODUCT_ROWS = 64
 ALIGNED_ROWS = 128
 """Rows that padded groups start at multiples of, if nothing else is said: tiles of more would be of two groups."""
 
@@ -47,8 +45,6 @@ def grouped_shapes(factors: DType, by: str) -> tuple[Shape, ...]:
     large = FP8_SHAPES if one_byte else BF16_SHAPES
     if by == "counts" and one_byte:
         large = (FP8_PAIR, FP8_FINE, *large)
-    if by == "ids" and one_byte:
-        large = (*large, FP8_FINE)
     if by == "ends":
         large = (FP8_APART, FP8_FINE, *large[1:], FP8_TALL) if one_byte else (*large, BF16_TALL)
     return (*SWAPPED_SHAPES, LOW, SQUARE, *large)
@@ -59,15 +55,6 @@ WIDE_GROUPED_SHAPES = (
     Shape(128, 256, width=128, unroll=1, rounds=True, strips=16),
 )
 """For epilogues that need 256 columns of the product in a warp: gates of columns that are quantised by 128."""
-
-
-def finds_tiles(rows: int, by: str, alignment: int) -> bool:
-    """Whether tiles of so many rows begin where groups do by their ids, and not one behind the other.
-
-    Tiles of more rows than groups start at multiples of then begin at multiples of a product's rows.
-    """
-    step = gcd(alignment, rows)
-    return by == "ids" and alignment < rows < 2 * alignment and rows <= alignment + step and step % PRODUCT_ROWS == 0
 
 
 def in_row_groups(spec: KernelSpec, by: str, alignment: int = 1, zero_padding: bool = False) -> KernelSpec:

@@ -7,7 +7,7 @@ from functools import cache
 
 from gemmgen.catalog.dense import bf16_gemm, fp8_gemm_nt
 from gemmgen.catalog.fused import mxfp8_output
-from gemmgen.catalog.grouped import ALIGNED_ROWS, FP8_SHAPES, LOW, SQUARE, finds_tiles, grouped_shapes, in_row_groups
+from gemmgen.catalog.grouped import ALIGNED_ROWS, FP8_SHAPES, LOW, SQUARE, grouped_shapes, in_row_groups
 from gemmgen.catalog.grouped_sm100 import grouped_sm100
 from gemmgen.catalog.grouped_sm120 import grouped_sm120
 from gemmgen.catalog.k_grouped import k_grouped
@@ -26,8 +26,7 @@ def grouped_specs() -> dict[str, KernelSpec]:
 def _rows_sm90() -> Iterator[KernelSpec]:
     for by, alignment, zero_padding in LAYOUTS:
         for shape in grouped_shapes(DType.E4M3, by):
-            found = finds_tiles(shape.m, by, ALIGNED_ROWS)
-            yield in_row_groups(fp8_gemm_nt(shape), by, ALIGNED_ROWS if found else alignment, zero_padding)
+            yield in_row_groups(fp8_gemm_nt(shape), by, alignment, zero_padding)
     for by, alignment, zero_padding in LAYOUTS:
         for shape in grouped_shapes(DType.BF16, by):
             yield in_row_groups(bf16_gemm("nt", shape), by, alignment, zero_padding)

@@ -100,8 +100,9 @@ def test_random_layouts(form: str, kind: str) -> None:
 
 
 def test_random_layouts_of_tiles_that_a_launch_finds() -> None:
-    """By ids, whichever tiles the rule takes for so few rows; more parts than a warp asks for at once, at times."""
-    spec, draw = catalog.grouped_specs()["sm90_m_grouped_fp8_gemm_nt_bf16_192x128_by_ids_a128"], random.Random("found")
+    """By ids; more parts than a warp asks for at once, at times."""
+    tile = catalog.Shape(192, 128, groups=3, unroll=1, rounds=True, strips=32)
+    spec, draw = catalog.in_row_groups(catalog.fp8_gemm_nt(tile), "ids", ALIGNMENT), random.Random("found")
     for turn in range(LAYOUTS):
         counts = [draw.choice([0, 0, 1, draw.randint(0, 2000)]) for _ in range(draw.randint(1, 12))]
         layout = ids(counts, ALIGNMENT, draw.choice([0, 1, 290]) or not any(counts))

@@ -181,9 +181,9 @@ def test_groups_in_any_order_with_parts_of_none_between(ids: tuple[int, ...]) ->
 
 def test_a_group_may_lie_in_several_pieces() -> None:
     """A tile is of one of them, and of the rows in it: as with tiles of 128 rows, which are of one part each."""
-    ids = torch.tensor([group for group in (0, 0, 0, -1, 0, 1, 0, 0) for _ in range(128)], dtype=torch.int32)
-    ids[300:384] = -1
-    operands = problem(fp8_gemm_nt(FINE), "ids", 128, parted((0,) * 7 + (1,)), n=40).operands
+    ids = torch.tensor([group for group in (0, 0, 0, -1, 0, 1, 0, 0, 0) for _ in range(128)], dtype=torch.int32)
+    ids[300:384] = ids[1000:1024] = -1
+    operands = problem(fp8_gemm_nt(FINE), "ids", 128, parted((0,) * 8 + (1,)), n=40).operands
     found = []
     for shape, alignment in ((FINE, 128), (Shape(128, 32, unroll=1), 1)):
         d = operands["d"]

@@ -128,59 +128,106 @@ DEVICE void clear_rows(T* out, u64 stride, u32 from, u32 to, u32 n, u32 cols, u3
     for (u32 col = n + ptx::lane_index(); col < end; col += 32) out[m * stride + Columns::column(col)] = {};
 }
 
-// Tiles lie one behind the other, from the first row on.
-struct EveryRow {
-  DEVICE static u32 rows(u32 m) { return m; }
-  DEVICE static u32 row(u32 m) { return m; }
-  DEVICE static void find(u32, u32, const i32*) {}
-};
-
-// Tiles of more than ALIGNMENT rows, at whose multiples groups start. Neighbouring parts of ALIGNMENT rows are a run where
-// the ids of their first rows are the same, and a tile begins at every TILE_M'th row of a run: at most one in a part, as
-// far behind the part's first row as follows from the part's place in its run. A warp finds them when the launch begins and
-// leaves how many there are at PLACE of shared memory, and behind it the first row of each, of MOST at most.
+// Tiles of more than ALIGNMENT rows, at whose multiples groups start by row ids. Neighbouring parts of ALIGNMENT rows, all
+// of one group but for padding behind the last one's, are a run, and a tile begins at every TILE_M'th row of a run: at most
+// one in a part, as far behind the part's first row as follows from the part's place in its run. A warp finds them when the
+// launch begins and leaves how many there are at PLACE of shared memory, and behind that what is known of each, MOST at most.
 template <u32 PLACE, u32 TILE_M, u32 ALIGNMENT, u32 MOST>
-struct Runs {
+class Runs {
   static_assert(TILE_M > ALIGNMENT);
-  enum : u32 { AT_ONCE = 8 };  // ids a lane asks for before it waits
+  enum : u32 { AT_ONCE = 4 };  // parts a lane asks for before it waits
 
-  DEVICE static u32 place(u32 tile) { return ptx::smem_base() + PLACE + 4 + 4 * tile; }
-  // As if tiles lay one behind the other from row 0 on.
-  DEVICE static u32 rows(u32) { return ptx::load_shared_word(ptx::smem_base() + PLACE) * TILE_M; }
-  DEVICE static u32 row(u32 m) { return ptx::load_shared_word(place(m / TILE_M)); }
+  DEVICE static u32 place(u32 tile) { return ptx::smem_base() + PLACE + 8 + 8 * tile; }
+
+ public:
+  struct Tile {
+    u32 row, group;
+    bool whole;  // whether all rows are known to be the group's
+  };
+  DEVICE static u32 count() { return ptx::load_shared_word(ptx::smem_base() + PLACE); }
+  DEVICE static Tile tile(u32 index) {
+    u32 row, group;
+    ptx::load_shared_word_pair(place(index), row, group);
+    return {row, group / 2, group % 2 != 0};
+  }
 
   DEVICE static void find(u32 rows, u32 groups, const i32* ids) {
-    const u32 lane = ptx::lane_index(), parts = ceil_div(rows, ALIGNMENT);
-    u32 found = 0, run = 0, before = ~0u;  // tiles, the first part of the last run, and its id
-    for (u32 first = 0; first < parts; first += 32 * AT_ONCE) {
-      u32 group[AT_ONCE];  // nobody's are none of `groups`
+    const u32 lane = ptx::lane_index();
+    const auto id = [&](u32 row) { return row < rows ? u32(ids[row]) : ~0u; };
+    u32 found = 0, run = 0;  // tiles, and the first part of the last run
+    for (u32 first = 0; first < ceil_div(rows, ALIGNMENT); first += 32 * AT_ONCE) {
+      u32 group[AT_ONCE];
+      bool starts[AT_ONCE], whole[AT_ONCE];
 #pragma unroll
       for (u32 i = 0; i < AT_ONCE; ++i) {
-        const u32 part = first + 32 * i + lane;
-        group[i] = part < parts ? ids[part * ALIGNMENT] : ~0u;
+        const u32 row = (first + 32 * i + lane) * ALIGNMENT, next = row + ALIGNMENT;
+        group[i] = id(row);
+        starts[i] = id(row - 1) != group[i];
+        whole[i] = id(next - 1) == group[i] && id(next) == group[i] && id(next + ALIGNMENT - 1) == group[i];
       }
 #pragma unroll
       for (u32 i = 0; i < AT_ONCE; ++i) {
-        const u32 part = first + 32 * i + lane, left = ptx::lane_before(group[i], before);
-        const u32 starts = ptx::lanes_where(group[i] != left), own = starts & (~0u >> (31 - lane));
-        const u32 begin = own ? part - lane + ptx::highest_bit(own) : run;
-        const u32 past = (part - begin) * ALIGNMENT % TILE_M, offset = past ? TILE_M - past : 0;
-        const bool begins = group[i] < groups && offset < ALIGNMENT && part * ALIGNMENT + offset < rows;
+        const u32 part = first + 32 * i + lane, all = ptx::lanes_where(starts[i]), own = all & (~0u >> (31 - lane));
+        const u32 past = (part - (own ? part - lane + ptx::highest_bit(own) : run)) * ALIGNMENT % TILE_M;
+        const u32 row = part * ALIGNMENT + (past ? TILE_M - past : 0);
+        const bool begins = group[i] < groups && row < (part + 1) * ALIGNMENT && row < rows;
         const u32 tiles = ptx::lanes_where(begins), tile = found + ptx::count_bits(tiles & ~(~0u << lane));
-        if (begins && tile < MOST) ptx::store_shared_word(place(tile), part * ALIGNMENT + offset);
+        if (begins && tile < MOST) ptx::store_shared_word_pair(place(tile), row, 2 * group[i] + whole[i]);
         found += ptx::count_bits(tiles);
-        if (starts) run = part - lane + ptx::highest_bit(starts);
-        before = ptx::last_lanes(group[i]);
+        if (all) run = part - lane + ptx::highest_bit(all);
       }
     }
     if (lane == 0) ptx::store_shared_word(ptx::smem_base() + PLACE, found < MOST ? found : MOST);
   }
 };
 
+// Those tiles, a grid's stride apart.
+template <class R, u32 TILE_M, class Found>
+class RunTiles {
+  R raster_;  // as if tiles lay one behind the other from row 0 on
+  u32 rows_;
+  const i32* ids_;
+  u32 index_;
+  typename Found::Tile tile_ = {0, 0, false};
+
+  DEVICE void place() {
+    if (!valid()) return;
+    raster_.place(index_);
+    tile_ = Found::tile(raster_.m() / TILE_M);
+  }
+
+ public:
+  DEVICE RunTiles(u32 m, u32 n, u32, const i32* ids)
+      : raster_(Found::count() * TILE_M, n), rows_(m), ids_(ids), index_(ptx::cta_index()) {
+    place();
+  }
+  // What is to be found before a CTA's roles ask where tiles are. A whole warp asks.
+  DEVICE static void find(u32 m, u32 groups, const i32* ids) { Found::find(m, groups, ids); }
+  DEVICE bool valid() const { return index_ < raster_.units(); }
+  DEVICE void advance() {
+    index_ += ptx::cta_count();
+    place();
+  }
+  DEVICE u32 m() const { return tile_.row; }
+  DEVICE u32 n() const { return raster_.n(); }
+  DEVICE u32 group() const { return tile_.group; }
+  // The row behind the last of the group's in this tile, of those without a gap; a whole warp asks.
+  DEVICE u32 rows() const {
+    if (tile_.whole) return m() + TILE_M;
+    u32 count = 0;
+    for (u32 i = 0; i < TILE_M && count == i; i += 32) {
+      const u32 row = m() + i + ptx::lane_index();
+      const u32 others = ~ptx::lanes_where(row < rows_ && u32(ids_[row]) == group());
+      count += others ? ptx::count_bits((others - 1) & ~others) : 32;
+    }
+    return m() + (count < TILE_M ? count : TILE_M);
+  }
+};
+
 // Tiles of rows that each say which group they are of; a tile is of its first row's, and nobody's without one. CTAs that
 // multiply together have UNIT_M rows, and all are of the first one's. Ids are read a tile ahead: the next tile's group, and
 // those of this tile's rows, which are asked for when it is stored.
-template <class R, u32 TILE_M, u32 UNIT_M = TILE_M, class Rows = EveryRow>
+template <class R, u32 TILE_M, u32 UNIT_M = TILE_M>
 class RowIds {
   static constexpr u32 EACH = (TILE_M + 31) / 32;  // ids a lane
   R ahead_;  // where the next tile is
@@ -192,12 +239,12 @@ class RowIds {
   DEVICE void look(u32 index) {
     if (index >= ahead_.units()) return;
     ahead_.place(index);
-    const u32 first = UNIT_M == TILE_M ? Rows::row(ahead_.m()) : ahead_.m() / UNIT_M * UNIT_M;
+    const u32 first = UNIT_M == TILE_M ? ahead_.m() : ahead_.m() / UNIT_M * UNIT_M;
     group_ahead_ = ids_[first < rows_ ? first : rows_ - 1];
   }
   DEVICE void place() {
     for (; valid(); index_ += ptx::cta_count() / R::CLUSTER) {
-      m_ = Rows::row(ahead_.m()), n_ = ahead_.n(), group_ = group_ahead_;
+      m_ = ahead_.m(), n_ = ahead_.n(), group_ = group_ahead_;
       look(index_ + ptx::cta_count() / R::CLUSTER);
       if (group_ >= groups_) continue;
 #pragma unroll
@@ -211,12 +258,10 @@ class RowIds {
 
  public:
   DEVICE RowIds(u32 m, u32 n, u32 groups, const i32* ids)
-      : ahead_(Rows::rows(m), n), rows_(m), groups_(groups), ids_(ids), index_(ptx::cta_index() / R::CLUSTER) {
+      : ahead_(m, n), rows_(m), groups_(groups), ids_(ids), index_(ptx::cta_index() / R::CLUSTER) {
     look(index_);
     place();
   }
-  // What is to be found before a CTA's roles ask where tiles are. Whole warps ask.
-  DEVICE static void find(u32 m, u32 groups, const i32* ids) { Rows::find(m, groups, ids); }
   DEVICE bool valid() const { return index_ < ahead_.units(); }
   DEVICE void advance() {
     index_ += ptx::cta_count() / R::CLUSTER;

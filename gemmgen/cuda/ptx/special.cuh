@@ -57,15 +57,6 @@ DEVICE float2 pair_from_lane_now(bf16x2 x, u32 lane) {
 // shfl.sync.idx: what lane 0 has.
 DEVICE u32 first_lanes(u32 x) { return __shfl_sync(0xffffffff, x, 0); }
 
-// shfl.sync.up: what the lane before has, and lane 0 `x`.
-DEVICE u32 lane_before(u32 own, u32 x) {
-  const u32 before = __shfl_up_sync(0xffffffff, own, 1);
-  return lane_index() == 0 ? x : before;
-}
-
-// shfl.sync.idx: what the last lane has.
-DEVICE u32 last_lanes(u32 x) { return __shfl_sync(0xffffffff, x, 31); }
-
 // vote.sync.ballot: a bit for every lane, popc and clz of them: how many are set, and the place of the highest.
 DEVICE u32 lanes_where(bool x) { return __ballot_sync(0xffffffff, x); }
 DEVICE u32 count_bits(u32 x) { return __popc(x); }
