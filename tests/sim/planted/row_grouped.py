@@ -77,5 +77,6 @@ def of_row_groups(
     dense: KernelSpec, by: str, counts: Sequence[int], n: int, k: int, alignment: int = 1, sms: int = 1
 ) -> RowsSubject:
     """A subject with groups of so many rows."""
-    layout = layout_by(by, counts, dense.tile.m * dense.cluster.m, alignment, spare=3)
+    unit = alignment if by == "ids" and alignment > 1 else dense.tile.m * dense.cluster.m
+    layout = layout_by(by, counts, unit, alignment, spare=3)
     return RowsSubject(in_row_groups(dense, by, alignment), layout.rows, n, k, sms, dense, layout)
