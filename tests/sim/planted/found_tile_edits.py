@@ -1,4 +1,4 @@
-"""Mistakes of kernels that find tiles by row ids: what is found, who may read it when, and where rows of a group end."""
+"""Mistakes of kernels that find tiles by row ids: what is found, who may read it when, where a group's rows end."""
 
 from __future__ import annotations
 
