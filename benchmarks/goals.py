@@ -14,7 +14,7 @@ Load = Callable[[str], dict[str, Any]]
 Mean = Callable[[Iterable[float]], float]
 EPILOGUE = "a tile's epilogue runs on the warps that multiply"
 POWER = "both run at the card's power"
-PADDED = "tiles of 192 rows, 3 % faster, do not divide what groups are padded to"
+PADDED = "tiles of 192 rows, 3 % faster, need groups' starts, whose search has not run on a GPU yet"
 FILLED = "a group's last tile is partly empty"
 
 

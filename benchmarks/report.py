@@ -597,8 +597,8 @@ def text_h200() -> str:
         "",
         "Written by `benchmarks/report.py` from `benchmarks/results/`. The chip is that of an H100, the memory faster.",
         "The rest of what was measured is in [performance.md](performance.md). Accuracy is from before products were",
-        "staged apart. The host's time is from a day before the others, and gradients are from half an hour before, with",
-        "the tuned file of then.",
+        "staged apart. The host's time is from a day before the others, and gradients are from half an hour before,",
+        "with the tuned file of then.",
         "",
     ]
     products = [*dense("h200"), *drawn("h200"), *grouped("h200"), *gradients("h200"), *chains("h200")]

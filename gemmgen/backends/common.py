@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from gemmgen.backends.groups import WORDS_A_CHUNK, check_found_tiles, edits_maps, shifted_rows
+from gemmgen.backends.groups import WORDS_A_CHUNK, check_found_tiles, edits_maps, finds_tiles, first_rows, shifted_rows
 from gemmgen.backends.limits import LIMITS
 from gemmgen.backends.placement import align
 from gemmgen.ir import (
@@ -86,13 +86,14 @@ def check_groups(spec: KernelSpec) -> None:
 def check_starts(spec: KernelSpec, operand: Operand) -> None:
     """Refuse a factor contiguous along m of which tiles start where the copy engine starts no box."""
     groups = spec.groups
-    if not isinstance(groups, RowGroups) or groups.by != "ends" or operand.inner != "m":
+    if not isinstance(groups, RowGroups) or operand.inner != "m" or not (groups.by == "ends" or finds_tiles(spec)):
         return
-    if groups.alignment * operand.dtype.bits % (WORDS_A_CHUNK * 32):
+    step = first_rows(groups, spec.tile.m)
+    if step * operand.dtype.bits % (WORDS_A_CHUNK * 32):
         raise ValueError(
-            f"operand {operand.name!r} is m-contiguous and groups start at multiples of {groups.alignment} rows; TMA "
-            f"starts boxes at whole 16 bytes, so use an alignment of {WORDS_A_CHUNK * 32 // operand.dtype.bits}, or k "
-            "contiguous"
+            f"operand {operand.name!r} is m-contiguous and groups start at multiples of {groups.alignment} rows, and "
+            f"tiles of {step}; TMA starts boxes at whole 16 bytes, so use an alignment of "
+            f"{WORDS_A_CHUNK * 32 // operand.dtype.bits}, or k contiguous"
         )
 
 

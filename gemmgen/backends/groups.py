@@ -21,7 +21,6 @@ from gemmgen.ir import (
     Workspace,
     split_axis,
 )
-from gemmgen.ir.groups import FOUND_TILES
 
 WORDS_A_CHUNK = 4
 """Words in the 16 bytes at whose multiples the copy engine starts boxes."""
@@ -31,6 +30,8 @@ MAPS = "maps"
 """The workspace of tensor maps that CTAs edit."""
 MAP_BYTES, MAP_TURNS = 128, 2
 """Bytes of a tensor map, and how many of an operand a CTA has where it edits them: copies still use the one before."""
+FOUND_TILES = 1024
+"""Rows of tiles that a launch finds by row ids, at most: so many times the alignment is the most rows it may have."""
 
 
 def schedule(plan: Plan) -> str:
@@ -44,7 +45,7 @@ def schedule(plan: Plan) -> str:
         word = max((split_axis(each.outer)[1] for each in plan.operands if each.ragged), default=1)
         return f"gemmgen::KGroups<{spans}, {raster}{f', {word}' if word > 1 else ''}>"
     if plan.found_tiles is not None:
-        found = f"gemmgen::Runs<{plan.found_tiles.place}, TILE_M, {groups.alignment}, {plan.found_tiles.most}>"
+        found = f"gemmgen::Runs<{plan.found_tiles.place}, TILE_M, {groups.alignment}>"
         return f"gemmgen::RunTiles<{raster}, TILE_M, {found}>"
     if groups.by == "ids":
         unit = ", TILE_M * CLUSTER_M" if plan.cluster.m > 1 else ""
@@ -155,19 +156,29 @@ def finds_tiles(spec: KernelSpec) -> bool:
     return isinstance(spec.groups, RowGroups) and spec.groups.by == "ids" and spec.groups.alignment > 1
 
 
+def first_rows(groups: RowGroups, tile_m: int) -> int:
+    """What the first rows of tiles are multiples of, where groups lie behind one another."""
+    return gcd(groups.alignment, tile_m) if groups.by == "ids" and groups.alignment > 1 else groups.alignment
+
+
 def check_found_tiles(spec: KernelSpec) -> None:
     """Refuse tiles of which two may begin in the rows that groups start at multiples of, or that reach too far."""
-    if not finds_tiles(spec) or not isinstance(spec.groups, RowGroups):
+    if not isinstance(spec.groups, RowGroups) or not finds_tiles(spec):
         return
     where, alignment = f"spec {spec.name!r} has groups by ids with an alignment", spec.groups.alignment
     if spec.arch != Arch.SM90:
         raise ValueError(f"{where}, which are lowered for sm90 alone; leave it out and use tiles that divide it")
-    step = gcd(alignment, spec.tile.m)
-    if not alignment < spec.tile.m <= alignment + step or step % WORDS_A_CHUNK:
+    step = first_rows(spec.groups, spec.tile.m)
+    if not alignment < spec.tile.m <= alignment + step:
         raise ValueError(
             f"{where} of {alignment}, where tiles begin at multiples of {step} rows: one of {spec.tile.m} rows would "
             f"begin in the same {alignment} rows as another, or reach behind the next; use a tile of {alignment} rows "
             "and a divisor of that more, or leave it out"
+        )
+    if step % WORDS_A_CHUNK:
+        raise ValueError(
+            f"{where} of {alignment}, where tiles of {spec.tile.m} rows begin at multiples of {step}; TMA starts boxes "
+            f"of words at every fourth, so use an alignment that is a multiple of {WORDS_A_CHUNK}"
         )
     if any(isinstance(step, Reduce) for step in spec.epilogue):
         raise ValueError(f"{where} and a reduction, whose warps meet by rows of tiles; leave the alignment out")

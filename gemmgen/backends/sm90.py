@@ -13,6 +13,7 @@ from gemmgen.backends.common import (
     check_cluster,
     check_groups,
     check_k_groups,
+    check_starts,
     digest,
     majorness,
     mapped_axes,
@@ -200,6 +201,7 @@ def _check_operands(spec: KernelSpec, a: Operand, b: Operand) -> None:
         )
     for operand, axis in ((a, "m"), (b, "n")):
         check_k_groups(spec, operand)
+        check_starts(spec, operand)
         if operand.dtype.bits == 8 and majorness(operand, axis) == "mn":
             raise ValueError(f"operand {operand.name!r} is {axis}-contiguous; 8-bit wgmma needs k contiguous")
     if spec.tile.k * a.dtype.bytes % SWIZZLE_BYTES:

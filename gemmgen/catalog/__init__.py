@@ -10,7 +10,7 @@ from gemmgen.catalog.dense_sm100 import Factor, PairShape
 from gemmgen.catalog.dense_sm100 import bf16_gemm as bf16_gemm_sm100
 from gemmgen.catalog.dense_sm120 import WarpShape
 from gemmgen.catalog.dense_sm120 import bf16_gemm as bf16_gemm_sm120
-from gemmgen.catalog.finished import ACTIVATIONS, FINISHED, SM90_PRODUCTS, finished_output
+from gemmgen.catalog.finished import ACTIVATIONS, FINISHED, SM90_PRODUCTS, finish_of, finished_output
 from gemmgen.catalog.fused import (
     FUSED,
     behind,
@@ -159,6 +159,7 @@ __all__ = [
     "bf16_shapes",
     "bf16_shapes_sm100",
     "bf16_shapes_sm120",
+    "finish_of",
     "finished_output",
     "fp8_gemm_nt",
     "fp8_output",

@@ -28,8 +28,8 @@ FP8_PAIR = Shape(128, 256, width=128, unroll=1, cluster=(2, 1), rounds=True, str
 """Two CTAs that share what they read of B, of a group that has rows for both."""
 FP8_FINE = Shape(192, 128, groups=3, unroll=1, rounds=True, strips=32, raster=16)
 """Three warpgroups, of which two multiply while one sums, and smaller tiles to fill waves with: by ends and counts the
-fastest in 32 of 64 problems of 4 to 64 groups, by 10 % at best (H200). 192 rows do not divide what groups by ids are
-padded to."""
+fastest in 32 of 64 problems of 4 to 64 groups, by 10 % at best (H200). 192 rows do not divide the 128 that groups by
+ids are padded to if nothing else is said."""
 FP8_APART = replace(FP8_SHAPES[0], overlap=True)
 """Where groups lie one behind the other by their ends; by row ids and counts it gained nothing."""
 FP8_TALL = Shape(256, 128, unroll=1, staging=4, overlap=True, rounds=True, strips=32)

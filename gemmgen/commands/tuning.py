@@ -13,6 +13,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gemmgen.catalog import FINISHED
 from gemmgen.commands.inputs import k_step
 from gemmgen.commands.output import deliver, progress
 from gemmgen.commands.place import Place, gpu_here, stores_directly
@@ -140,7 +141,8 @@ def _measured(selection: Selection, sizes: Sizes, seed: int, flush: str) -> list
 def _entry(operator: str, sizes: Sizes, found: Sequence[Measurement], selection: Selection) -> Entry | None:
     """What to keep for a problem: nothing where the rule's kernel is wrong, with which nobody should go on.
 
-    Kernels go by their product's name: a bias of another type, say, is behind the same tile.
+    Kernels of a product with a bias or an activation go by the product's name: a bias of another type is behind the
+    same tile.
     """
     by_rule, fastest = found[selection.index], min(found, key=lambda each: each.us)
     if not by_rule.right:
@@ -149,7 +151,7 @@ def _entry(operator: str, sizes: Sizes, found: Sequence[Measurement], selection:
         fastest = by_rule
     early = [each for each in found if each.right and reads_ahead(each.spec) and each.us <= READING_AHEAD * fastest.us]
     ahead = min(early, key=lambda each: each.us, default=fastest)
-    name = {each.spec: each.product for each in selection.candidates}
+    name = {each.spec: each.product if operator in FINISHED else each.spec.name for each in selection.candidates}
     return Entry(
         op=operator,
         m=sizes.m,

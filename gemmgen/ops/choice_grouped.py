@@ -20,13 +20,13 @@ BETWEEN_PRODUCTS = {False: 60, True: 200}
 """Cycles between K blocks without and with promotion."""
 BETWEEN_IN_GROUPS = {False: 105, True: 55}
 """Those with promotion where rows are in groups, by whether epilogues run beside products."""
-BETWEEN_ROUNDS = {2: 40, 3: 0}
+BETWEEN_ROUNDS = {1: 40, 2: 40, 3: 0}
 """Those in groups of rows where whole rounds are copied out, by the warpgroups that take turns."""
 TURN = {False: 180, True: 255}
 """Cycles of the shortest turn of the ring."""
 PAIR_WAITS, PAIR_IDLE = 1.03, 0.5
-"""How much longer K blocks of a pair take, whose CTAs wait for each other, and how much of its products' time rows save
-that are not there."""
+"""K blocks of a pair take so much longer, as its CTAs wait for each other; of the time of rows that are not there it
+saves so much."""
 L2_BYTES = 70
 """Bytes a cycle from L2 into one SM."""
 CROWDED, ALONE = 0.75, 0.8

@@ -22,7 +22,7 @@ from gemmgen.ops.tail import Tail
 
 CHECK_VARIABLE = "GEMMGEN_CHECK_GROUPS"
 """Set to 1 before the first call, it has layouts looked at in every call, which waits for the GPU: to find mistakes."""
-GROUPED_NAME = re.compile(r"m_grouped_(?P<product>\w+_gemm_n[tn])_(?P<form>contiguous|masked)(?P<output>(_\w+out)?)")
+GROUPED_NAME = re.compile(r"m_grouped_(?P<product>\w+_gemm_n[tn])_(?P<form>contiguous|masked)(?P<output>(?:_\w+out)?)")
 """Operators of row groups: the dense product of every group, how rows are shared out, and what a suffix says of d."""
 ARGUMENTS = {"ids": "grouped_layout", "ends": "grouped_layout", "counts": "masked_m"}
 """What users call the layout."""

@@ -148,6 +148,8 @@ def select(operator: str, m: int, n: int, k: int, sms: int, choices: Choices) ->
         raise UnsupportedArchitecture(f"{operator}: there is no kernel for {arch}; it runs on {' and '.join(archs)}")
     if choices.launch_control and arch != Arch.SM100:
         raise UnsupportedArchitecture(f"launch_control: {arch} hands out no launches, sm100 does; leave it out")
+    if operator in FINISHED and (epilogue is not None or choices.residual or choices.d != DType.BF16):
+        raise ValueError(f"operator: {operator} says what is behind the product; leave out epilogue, residual and d")
     if operator not in UNFUSED:
         operator, epilogue = catalog.fused_operator(operator, arch)
     candidates = _candidates(operator, m, n, k, sms, choices, epilogue)
@@ -180,7 +182,7 @@ def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choic
         rule = _rule_sm90(choices, m, n, k, sms, True)
         return Family(
             shapes,
-            rule if choices.epilogue is None else _beside_none(rule, dict(zip(fused, shapes, strict=True))),
+            _behind_activation(rule, choices.epilogue, dict(zip(fused, shapes, strict=True))),
             lambda shape: _fp8(shape, *given),
             fused,
             wide,
@@ -210,14 +212,17 @@ def _rule_sm90(choices: Choices, m: int, n: int, k_bytes: int, sms: int, promote
     return lambda shape: choice.cost(shape, m, n, k_bytes, sms, promoted)
 
 
-def _beside_none(rule: Callable[[Shape], Cost], products: Mapping[Shape, Shape]) -> Callable[[Shape], Cost]:
-    """The rule for tiles behind which a chain stands, by the product's own.
+def _behind_activation(
+    rule: Callable[[Shape], Cost], epilogue: Epilogue | None, products: Mapping[Shape, Shape]
+) -> Callable[[Shape], Cost]:
+    """The rule for tiles with the epilogue, made of the products' own.
 
-    Where no tile keeps products beside the chain, as with silu and gelu, all cost as if they did: of nine problems of
-    1024 rows and more such picks take 1.007 and 1.004 of the fastest tile's time, and 1.018 and 1.015 by what chains
-    leave of a tile (geometric means, H200).
+    Where that is a bias or an activation beside which no tile keeps products, such as silu, all cost as if they did: of
+    nine problems of 1024 rows and more, behind silu and gelu, such picks take 1.007 and 1.004 of the fastest tile's
+    time, and 1.018 and 1.015 by what the epilogue leaves of a tile (geometric means, H200).
     """
-    if any(shape.overlap for shape in products):
+    finish = None if epilogue is None else catalog.finish_of(epilogue)
+    if finish is None or any(shape.overlap for shape in products):
         return rule
     return lambda shape: rule(replace(shape, overlap=products.get(shape, shape).overlap))
 

@@ -111,4 +111,11 @@ def test_behind_chains_that_run_alone_tiles_cost_what_they_do_behind_none(activa
         plain = selection.select("fp8_gemm_nt", m, 24576, 1536, 132, selection.Choices())
         costs = {each.product: each.cost.key for each in plain.candidates}
         for each in candidates.candidates:
-            assert "_cut" in each.product or each.cost.key == costs[each.product], each.product
+            assert each.cost.key == costs[each.product], each.product
+
+
+@pytest.mark.parametrize("choice", [{"d": DType.F32}, {"residual": True}, {"epilogue": catalog.mxfp8_output(False)}])
+def test_a_name_that_says_what_is_behind_the_product_is_all_that_says_so(choice: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="fp8_gemm_nt_bias_relu says what is behind the product"):
+        spec_for("fp8_gemm_nt_bias_relu", 256, 512, 1024, 132, **choice)  # type: ignore[arg-type]
+    assert spec_for("fp8_gemm_nt_bias_relu", 256, 512, 1024, 132).output.dtype == DType.BF16

@@ -12,7 +12,9 @@ import torch
 from grouped import Layout, Problem, by_counts, by_ids, layout_by, summed
 
 import gemmgen
+from gemmgen import catalog
 from gemmgen.backends import lower
+from gemmgen.backends.table import table as plan_table
 from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt, fused
 from gemmgen.catalog.grouped import in_row_groups
 from gemmgen.commands.inputs import k_step
@@ -196,11 +198,38 @@ def test_a_group_may_lie_in_several_pieces() -> None:
     assert (found[0][ids < 0] == 7).all() and not (found[0][ids >= 0] == 7).all(dim=1).any()
 
 
+def test_ids_of_no_group_find_no_tiles() -> None:
+    ids = (0, 0, 7, 2**31 - 1, -9, 1, 1, 1, -(2**31), 2, 2)
+    given = [group for group in ids for _ in range(128)][:-5]
+    spans = tuple((given.index(group), given.count(group)) for group in range(3))
+    problem(fp8_gemm_nt(FINE), "ids", 128, Layout(tuple(given), len(given), spans)).run("starve")
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "alignment"),
+    [
+        ("bf16_nt", replace(FINE, cluster=(1, 2)), 128),
+        ("fp8", Shape(144, 64, groups=1, unroll=1, swap=True), 128),
+        ("bf16_tn", Shape(64, 32, groups=1), 48),
+        ("fp8_rows", Shape(64, 32, groups=1), 48),
+    ],
+)
+def test_tiles_of_every_kind_are_found(kind: str, shape: Shape, alignment: int) -> None:
+    """CTAs that share A, rows that are no whole warps, A along m, and another alignment."""
+    dense = bf16_gemm("tn", shape) if kind == "bf16_tn" else KINDS[kind](shape)
+    for number, sms in enumerate((2, 3, 8)):
+        given = by_ids((10, 2 * alignment + 7, 1, 0, 3 * alignment), alignment, tail=1)
+        problem(dense, "ids", alignment, given).run(SCHEDULES[number], seed=number, sms=sms)
+
+
 def test_more_parts_than_lanes_ask_for_at_once() -> None:
-    """Behind 300 parts of no group, so that runs are carried from one round of 256 to the next."""
+    """Behind 250 parts of no group, so that runs are carried from one round of 128 to the next."""
     ids = (-1,) * 250 + (1,) * 9 + (-1,) * 20 + (0,) * 2
     given = parted(ids)
     problem(fp8_gemm_nt(FINE), "ids", 128, given, n=32).run("late", sms=4)
+
+
+# ---------------------------------------------------------------------------------------------- epilogues
 
 
 def swiglu(spec: KernelSpec, layout: str, *outputs: Operand) -> KernelSpec:
@@ -324,13 +353,24 @@ def test_schedules_that_know_no_groups_are_refused(shape: Shape, by: str, senten
     [
         (LOW, 128, "one of 64 rows would begin in the same 128 rows"),
         (Shape(192, 32, groups=3), 100, "one of 192 rows would begin in the same 100 rows"),
-        (Shape(128, 32), 127, "begin at multiples of 1 rows"),
+        (Shape(128, 32), 126, "begin at multiples of 2; TMA starts boxes of words at every fourth"),
         (Shape(256, 32), 64, "one of 256 rows"),
     ],
 )
 def test_tiles_that_cannot_begin_where_groups_do_are_refused(shape: Shape, alignment: int, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         lower(in_row_groups(bf16_gemm("nt", shape), "ids", alignment))
+
+
+def test_found_tiles_of_a_factor_along_m_begin_at_whole_chunks() -> None:
+    with pytest.raises(ValueError, match="starts boxes at whole 16 bytes, so use an alignment of 8"):
+        lower(in_row_groups(bf16_gemm("tn", LOW), "ids", 60))
+
+
+@pytest.mark.parametrize("name", ["sm100_bf16_gemm_nt_bf16_64x128_swap", "sm120_bf16_gemm_nt_bf16_16x128_swap"])
+def test_tiles_are_found_on_hopper_alone(name: str) -> None:
+    with pytest.raises(ValueError, match="lowered for sm90 alone"):
+        lower(in_row_groups(catalog.specs()[name], "ids", 96))
 
 
 def test_found_tiles_reduce_nothing_and_are_so_many() -> None:
@@ -340,5 +380,6 @@ def test_found_tiles_reduce_nothing_and_are_so_many() -> None:
         in_row_groups(fp8_gemm_nt(FINE), "counts", 128)
     plan, sizes = lower(in_row_groups(fp8_gemm_nt(FINE), "ids", 128)), {"n": 32, "k": 128, "g": 1}
     assert grid_size(plan, {**sizes, "m": 131072}, 132) == 132
+    assert f"at multiples of 128, first rows of 1024 tiles at most @{plan.shared_bytes - 8 * 1025}" in plan_table(plan)
     with pytest.raises(ValueError, match=r"m=131073: groups by ids start at multiples of 128 rows, and .* 131072 rows"):
         grid_size(plan, {**sizes, "m": 131073}, 132)

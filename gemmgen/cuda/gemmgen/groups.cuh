@@ -131,8 +131,9 @@ DEVICE void clear_rows(T* out, u64 stride, u32 from, u32 to, u32 n, u32 cols, u3
 // Tiles of more than ALIGNMENT rows, at whose multiples groups start by row ids. Neighbouring parts of ALIGNMENT rows, all
 // of one group but for padding behind the last one's, are a run, and a tile begins at every TILE_M'th row of a run: at most
 // one in a part, as far behind the part's first row as follows from the part's place in its run. A warp finds them when the
-// launch begins and leaves how many there are at PLACE of shared memory, and behind that what is known of each, MOST at most.
-template <u32 PLACE, u32 TILE_M, u32 ALIGNMENT, u32 MOST>
+// launch begins and leaves how many there are at PLACE of shared memory, and behind that what is known of each. There is room
+// for a tile in every part: the host refuses problems of more.
+template <u32 PLACE, u32 TILE_M, u32 ALIGNMENT>
 class Runs {
   static_assert(TILE_M > ALIGNMENT);
   enum : u32 { AT_ONCE = 4 };  // parts a lane asks for before it waits
@@ -163,7 +164,7 @@ class Runs {
         const u32 row = (first + 32 * i + lane) * ALIGNMENT, next = row + ALIGNMENT;
         group[i] = id(row);
         starts[i] = id(row - 1) != group[i];
-        whole[i] = id(next - 1) == group[i] && id(next) == group[i] && id(next + ALIGNMENT - 1) == group[i];
+        whole[i] = id(next - 1) == group[i] && id(next + ALIGNMENT - 1) == group[i];
       }
 #pragma unroll
       for (u32 i = 0; i < AT_ONCE; ++i) {
@@ -172,12 +173,12 @@ class Runs {
         const u32 row = part * ALIGNMENT + (past ? TILE_M - past : 0);
         const bool begins = group[i] < groups && row < (part + 1) * ALIGNMENT && row < rows;
         const u32 tiles = ptx::lanes_where(begins), tile = found + ptx::count_bits(tiles & ~(~0u << lane));
-        if (begins && tile < MOST) ptx::store_shared_word_pair(place(tile), row, 2 * group[i] + whole[i]);
+        if (begins) ptx::store_shared_word_pair(place(tile), row, 2 * group[i] + whole[i]);
         found += ptx::count_bits(tiles);
         if (all) run = part - lane + ptx::highest_bit(all);
       }
     }
-    if (lane == 0) ptx::store_shared_word(ptx::smem_base() + PLACE, found < MOST ? found : MOST);
+    if (lane == 0) ptx::store_shared_word(ptx::smem_base() + PLACE, found);
   }
 };
 
@@ -198,14 +199,14 @@ class RunTiles {
 
  public:
   DEVICE RunTiles(u32 m, u32 n, u32, const i32* ids)
-      : raster_(Found::count() * TILE_M, n), rows_(m), ids_(ids), index_(ptx::cta_index()) {
+      : raster_(Found::count() * TILE_M, n), rows_(m), ids_(ids), index_(ptx::cta_index() / R::CLUSTER) {
     place();
   }
   // What is to be found before a CTA's roles ask where tiles are. A whole warp asks.
   DEVICE static void find(u32 m, u32 groups, const i32* ids) { Found::find(m, groups, ids); }
   DEVICE bool valid() const { return index_ < raster_.units(); }
   DEVICE void advance() {
-    index_ += ptx::cta_count();
+    index_ += ptx::cta_count() / R::CLUSTER;
     place();
   }
   DEVICE u32 m() const { return tile_.row; }

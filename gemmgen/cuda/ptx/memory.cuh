@@ -53,18 +53,19 @@ DEVICE void store_async(u32 to, const float* x, u32 bar) {
       : "memory");
 }
 
-// ld.shared.u32, st.shared.u32, st.shared.v4
-DEVICE u32 load_shared_word(u32 from) {
-  u32 x;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
-  return x;
-}
-// The same of two: ld.shared.v2.u32, st.shared.v2.u32
+// ld.shared.v2.u32, st.shared.v2.u32
 DEVICE void load_shared_word_pair(u32 from, u32& x0, u32& x1) {
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(x0), "=r"(x1) : "r"(from) : "memory");
 }
 DEVICE void store_shared_word_pair(u32 to, u32 x0, u32 x1) {
   asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(to), "r"(x0), "r"(x1) : "memory");
+}
+
+// ld.shared.u32, st.shared.u32, st.shared.v4
+DEVICE u32 load_shared_word(u32 from) {
+  u32 x;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(from) : "memory");
+  return x;
 }
 DEVICE void store_shared_word(u32 to, u32 x) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(x) : "memory"); }
 DEVICE void store_shared_byte(u32 to, u8 x) {

@@ -57,7 +57,7 @@ DEVICE float2 pair_from_lane_now(bf16x2 x, u32 lane) {
 // shfl.sync.idx: what lane 0 has.
 DEVICE u32 first_lanes(u32 x) { return __shfl_sync(0xffffffff, x, 0); }
 
-// vote.sync.ballot: a bit for every lane, popc and clz of them: how many are set, and the place of the highest.
+// vote.sync.ballot, PTX 6.0, sm_30: a bit for every lane, popc and clz of them: how many are set, and the place of the highest.
 DEVICE u32 lanes_where(bool x) { return __ballot_sync(0xffffffff, x); }
 DEVICE u32 count_bits(u32 x) { return __popc(x); }
 DEVICE u32 highest_bit(u32 x) { return 31 - __clz(x); }
