@@ -97,6 +97,12 @@ def biased(tile: str, function: str, dtype: DType) -> KernelSpec:
     return epilogue.of(catalog.fp8_gemm_nt(catalog.behind(shape, epilogue)))
 
 
+def found(product: Callable[..., KernelSpec], early: bool) -> KernelSpec:
+    """Groups by ids whose tiles of 192 rows a launch finds."""
+    spec = product(catalog.Shape(192, 128, groups=3, unroll=1))
+    return catalog.in_row_groups(catalog.launched_early(spec) if early else spec, "ids", 128)
+
+
 VARIANTS: dict[str, Callable[[], KernelSpec]] = {
     "fp8_gemm_nt, programmatic launch": lambda: catalog.fp8_gemm_nt(SMALL, programmatic_launch=True),
     **{
@@ -137,6 +143,11 @@ VARIANTS: dict[str, Callable[[], KernelSpec]] = {
         for tile in ("128x256", "128x224", "192x160")
         for function in ("relu", "silu")
         for dtype in (DType.F32, DType.BF16)
+    },
+    **{
+        f"tiles of {dtype} that begin where groups do{early}": partial(found, product, bool(early))
+        for dtype, product in (("e4m3", catalog.fp8_gemm_nt), ("bf16", partial(catalog.bf16_gemm, "nt")))
+        for early in ("", ", programmatic launch")
     },
     "a gate on sm90's widest tile": lambda: gated(catalog.bf16_gemm("nt", catalog.Shape(128, 256)), "interleaved"),
     "a gate on sm90's pair of CTAs": lambda: gated(catalog.bf16_gemm("nt", catalog.Shape(128, 256, cluster=(2, 1)))),

@@ -205,6 +205,23 @@ def test_groups_have_constants_of_their_own() -> None:
     assert cost.total - cost.terms["device memory"] == pytest.approx(waves * (32 * (512 + 105) + 1500 + 1024) + 1000)
 
 
+def test_three_warpgroups_leave_nothing_between_products() -> None:
+    """The same groups have 47 rows of tiles, of 16 each: six waves."""
+    fine = Shape(192, 128, groups=3, rounds=True)
+    cost = choice_grouped.cost(fine, 1024, 2048, 4096, 132, True, 8, True)
+    assert cost.total - cost.terms["device memory"] == pytest.approx(6 * (32 * 768 + 1500 + 1536) + 1000)
+
+
+def test_pairs_save_half_of_the_time_of_rows_that_are_not_there() -> None:
+    """Thirty groups of 160 to 240 rows have a pair each for every column of tiles, of which seven eighths are rows."""
+    pair = Shape(128, 256, width=128, cluster=(2, 1), rounds=True)
+    cost = choice_grouped.cost(pair, 200, 1024, 4096, 132, True, 30, True)
+    block = (1024 + 40) * 1.03 * (1 - 0.5 / 8)
+    compute = 2 * (32 * block + 1500 + 2048) + 1000
+    assert cost.terms["device memory"] > compute
+    assert cost.total - cost.terms["device memory"] == pytest.approx(0.1 * compute)
+
+
 def test_the_larger_of_two_sides_counts_whole() -> None:
     assert beside_memory({"products": 10}, 5, 0.1) == {"products": 10, "device memory": 0.5}
     assert beside_memory({"products": 10}, 50, 0.1) == {"products": 1, "device memory": 50}

@@ -222,6 +222,19 @@ def test_tiles_of_every_kind_are_found(kind: str, shape: Shape, alignment: int) 
         problem(dense, "ids", alignment, given).run(SCHEDULES[number], seed=number, sms=sms)
 
 
+def test_whole_tiles_ask_for_no_more_ids() -> None:
+    """A tile is whole where the last rows of both its parts are the group's: an id that breaks the rule is not seen."""
+    ids = torch.zeros(640, dtype=torch.int32)
+    ids[[64, 400, 600]] = -1  # in the first, third and last of four tiles
+    operands = problem(fp8_gemm_nt(FINE), "ids", 128, parted((0,) * 5), n=40).operands
+    d = operands["d"]
+    assert isinstance(d, torch.Tensor)
+    with gemmgen.simulate("sm90", sms=3):
+        gemmgen.op(in_row_groups(fp8_gemm_nt(FINE), "ids", 128))(**{**operands, "layout": ids, "d": d.fill_(7)})
+    written = ~(d == 7).all(dim=1)
+    assert written[:600].all() and not written[600:].any()
+
+
 def test_more_parts_than_lanes_ask_for_at_once() -> None:
     """Behind 250 parts of no group, so that runs are carried from one round of 128 to the next."""
     ids = (-1,) * 250 + (1,) * 9 + (-1,) * 20 + (0,) * 2
