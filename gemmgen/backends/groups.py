@@ -158,7 +158,7 @@ def finds_tiles(spec: KernelSpec) -> bool:
 
 def first_rows(groups: RowGroups, tile_m: int) -> int:
     """What the first rows of tiles are multiples of, where groups lie behind one another."""
-    return gcd(groups.alignment, tile_m) if groups.by == "ids" and groups.alignment > 1 else groups.alignment
+    return gcd(groups.alignment, tile_m) if groups.by == "ids" else groups.alignment
 
 
 def check_found_tiles(spec: KernelSpec) -> None:
@@ -180,7 +180,7 @@ def check_found_tiles(spec: KernelSpec) -> None:
             f"{where} of {alignment}, where tiles of {spec.tile.m} rows begin at multiples of {step}; TMA starts boxes "
             f"of words at every fourth, so use an alignment that is a multiple of {WORDS_A_CHUNK}"
         )
-    if any(isinstance(step, Reduce) for step in spec.epilogue):
+    if any(isinstance(each, Reduce) for each in spec.epilogue):
         raise ValueError(f"{where} and a reduction, whose warps meet by rows of tiles; leave the alignment out")
 
 

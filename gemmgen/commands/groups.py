@@ -55,6 +55,12 @@ def by_ids(counts: Sequence[int], tile: int, tail: int = 0) -> Layout:
     return Layout((*given, *[-1] * (tail * tile)), len(given) + tail * tile, tuple(spans))
 
 
+def start_of_ids(spec: KernelSpec) -> int:
+    """Rows that groups by ids start at multiples of: the alignment where there is one, else those of a tile."""
+    assert isinstance(spec.groups, RowGroups)
+    return spec.groups.alignment if spec.groups.alignment > 1 else spec.tile.m * spec.cluster.m
+
+
 def by_ends(counts: Sequence[int], alignment: int = 1, tail: int = 0) -> Layout:
     """Groups at multiples of the alignment, ``tail`` rows behind the last."""
     spans, end = [], 0
@@ -79,7 +85,7 @@ def drawn(spec: KernelSpec, m: int) -> Layout:
     first, *others = (round(share * m) for share in SHARES)
     counts = [max(1, first), *others]
     if groups.by == "ids":
-        return by_ids(counts, groups.alignment if groups.alignment > 1 else spec.tile.m * spec.cluster.m, tail=1)
+        return by_ids(counts, start_of_ids(spec), tail=1)
     return by_ends(counts, groups.alignment, tail=3) if groups.by == "ends" else by_counts(counts, max(counts) + 2)
 
 

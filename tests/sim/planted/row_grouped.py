@@ -11,6 +11,7 @@ import torch
 from grouped import SENTINEL, Layout, Problem, layout_by
 
 from gemmgen.catalog.grouped import in_row_groups
+from gemmgen.commands.groups import start_of_ids
 from gemmgen.commands.inputs import Operands
 from gemmgen.ir import KernelSpec
 
@@ -77,6 +78,6 @@ def of_row_groups(
     dense: KernelSpec, by: str, counts: Sequence[int], n: int, k: int, alignment: int = 1, sms: int = 1
 ) -> RowsSubject:
     """A subject with groups of so many rows."""
-    unit = alignment if by == "ids" and alignment > 1 else dense.tile.m * dense.cluster.m
-    layout = layout_by(by, counts, unit, alignment, spare=3)
-    return RowsSubject(in_row_groups(dense, by, alignment), layout.rows, n, k, sms, dense, layout)
+    spec = in_row_groups(dense, by, alignment)
+    layout = layout_by(by, counts, start_of_ids(spec), alignment, spare=3)
+    return RowsSubject(spec, layout.rows, n, k, sms, dense, layout)
