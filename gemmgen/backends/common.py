@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from gemmgen.backends.groups import WORDS_A_CHUNK, check_found_tiles, edits_maps, finds_tiles, first_rows, shifted_rows
+from gemmgen.backends.groups import WORDS_A_CHUNK, check_found_runs, edits_maps, shifted_rows
 from gemmgen.backends.limits import LIMITS
 from gemmgen.backends.placement import align
 from gemmgen.ir import (
@@ -80,15 +80,15 @@ def check_groups(spec: KernelSpec) -> None:
         return
     if spec.prologue:
         raise ValueError(f"spec {spec.name!r} has groups and a prologue; only products without one are grouped")
-    check_found_tiles(spec)
+    check_found_runs(spec)
 
 
 def check_starts(spec: KernelSpec, operand: Operand) -> None:
     """Refuse a factor contiguous along m of which tiles start where the copy engine starts no box."""
     groups = spec.groups
-    if not isinstance(groups, RowGroups) or operand.inner != "m" or not (groups.by == "ends" or finds_tiles(spec)):
+    if not isinstance(groups, RowGroups) or operand.inner != "m" or not (groups.by == "ends" or groups.found):
         return
-    step = first_rows(groups, spec.tile.m)
+    step = groups.first_rows(spec.tile.m)
     if step * operand.dtype.bits % (WORDS_A_CHUNK * 32):
         raise ValueError(
             f"operand {operand.name!r} is m-contiguous and groups start at multiples of {groups.alignment} rows, and "

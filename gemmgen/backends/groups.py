@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from math import gcd
 from typing import Any
 
 from gemmgen.backends.names import C_TYPES, moved_columns
 from gemmgen.ir import (
+    FOUND_GROUPS,
+    FOUND_PARTS,
+    FOUND_STEPS,
     Arch,
-    FoundTiles,
+    FoundRuns,
     Groups,
     KernelSpec,
     KGroups,
@@ -30,8 +32,6 @@ MAPS = "maps"
 """The workspace of tensor maps that CTAs edit."""
 MAP_BYTES, MAP_TURNS = 128, 2
 """Bytes of a tensor map, and how many of an operand a CTA has where it edits them: copies still use the one before."""
-FOUND_TILES = 1024
-"""Rows of tiles that a launch finds by row ids, at most: so many times the alignment is the most rows it may have."""
 
 
 def schedule(plan: Plan) -> str:
@@ -44,8 +44,8 @@ def schedule(plan: Plan) -> str:
         spans = f"gemmgen::{kind}<{groups.alignment}>"
         word = max((split_axis(each.outer)[1] for each in plan.operands if each.ragged), default=1)
         return f"gemmgen::KGroups<{spans}, {raster}{f', {word}' if word > 1 else ''}>"
-    if plan.found_tiles is not None:
-        found = f"gemmgen::Runs<{plan.found_tiles.place}, TILE_M, {groups.alignment}>"
+    if plan.found_runs is not None:
+        found = f"gemmgen::Runs<{plan.found_runs.place}, {plan.found_runs.parts}, TILE_M, {groups.alignment}>"
         return f"gemmgen::RunTiles<{raster}, TILE_M, {found}>"
     if groups.by == "ids":
         unit = ", TILE_M * CLUSTER_M" if plan.cluster.m > 1 else ""
@@ -151,47 +151,43 @@ def k_block(plan: Plan) -> str:
     return "(tile.k() / TILE_K + kb)" if isinstance(plan.groups, KGroups) else "kb"
 
 
-def finds_tiles(spec: KernelSpec) -> bool:
-    """Whether tiles begin where row ids say that groups do."""
-    return isinstance(spec.groups, RowGroups) and spec.groups.by == "ids" and spec.groups.alignment > 1
+def finds_runs(spec: KernelSpec) -> bool:
+    """Whether a launch finds by row ids where groups lie, and tiles begin there."""
+    return isinstance(spec.groups, RowGroups) and spec.groups.found
 
 
-def first_rows(groups: RowGroups, tile_m: int) -> int:
-    """What the first rows of tiles are multiples of, where groups lie behind one another."""
-    return gcd(groups.alignment, tile_m) if groups.by == "ids" else groups.alignment
-
-
-def check_found_tiles(spec: KernelSpec) -> None:
-    """Refuse tiles of which two may begin in the rows that groups start at multiples of, or that reach too far."""
-    if not isinstance(spec.groups, RowGroups) or not finds_tiles(spec):
+def check_found_runs(spec: KernelSpec) -> None:
+    """Refuse tiles that begin where the copy engine starts no box, or at more places than are looked at."""
+    if not isinstance(spec.groups, RowGroups) or not finds_runs(spec):
         return
     where, alignment = f"spec {spec.name!r} has groups by ids with an alignment", spec.groups.alignment
     if spec.arch != Arch.SM90:
         raise ValueError(f"{where}, which are lowered for sm90 alone; leave it out and use tiles that divide it")
-    step = first_rows(spec.groups, spec.tile.m)
-    if not alignment < spec.tile.m <= alignment + step:
-        raise ValueError(
-            f"{where} of {alignment}, where tiles begin at multiples of {step} rows: one of {spec.tile.m} rows would "
-            f"begin in the same {alignment} rows as another, or reach behind the next; use a tile of {alignment} rows "
-            "and a divisor of that more, or leave it out"
-        )
+    step = spec.groups.first_rows(spec.tile.m)
     if step % WORDS_A_CHUNK:
         raise ValueError(
             f"{where} of {alignment}, where tiles of {spec.tile.m} rows begin at multiples of {step}; TMA starts boxes "
             f"of words at every fourth, so use an alignment that is a multiple of {WORDS_A_CHUNK}"
         )
+    if alignment // step > FOUND_STEPS:
+        raise ValueError(
+            f"{where} of {alignment}, where tiles of {spec.tile.m} rows begin at multiples of {step}, at more than "
+            f"{FOUND_STEPS} places in {alignment} rows; use a tile that has a larger divisor in common with it"
+        )
     if any(isinstance(each, Reduce) for each in spec.epilogue):
         raise ValueError(f"{where} and a reduction, whose warps meet by rows of tiles; leave the alignment out")
 
 
-def found_tile_bytes(spec: KernelSpec) -> int:
-    """Shared memory for the tiles that a launch finds."""
-    return 8 * (1 + FOUND_TILES) if finds_tiles(spec) else 0
+def found_run_bytes(spec: KernelSpec) -> int:
+    """Shared memory for what a launch finds: a word for the ids of a part, two for a run, and which is first."""
+    return (4 + 8) * FOUND_PARTS + 8 if finds_runs(spec) else 0
 
 
-def found_tiles(spec: KernelSpec, end: int) -> FoundTiles | None:
-    """Where they lie, if shared memory ends there."""
-    return FoundTiles(most=FOUND_TILES, place=end - found_tile_bytes(spec)) if finds_tiles(spec) else None
+def found_runs(spec: KernelSpec, end: int) -> FoundRuns | None:
+    """Where it lies, if shared memory ends there."""
+    if not finds_runs(spec):
+        return None
+    return FoundRuns(parts=FOUND_PARTS, groups=FOUND_GROUPS, place=end - found_run_bytes(spec))
 
 
 def edits_maps(spec: KernelSpec) -> bool:

@@ -24,7 +24,7 @@ from gemmgen.backends.common import (
     step_plans,
     store_map,
 )
-from gemmgen.backends.groups import found_tile_bytes, found_tiles, map_bytes, map_edits
+from gemmgen.backends.groups import found_run_bytes, found_runs, map_bytes, map_edits
 from gemmgen.backends.limits import LIMITS
 from gemmgen.backends.placement import align, place_rings, place_roles
 from gemmgen.backends.reductions import reduction_workspaces
@@ -96,7 +96,7 @@ def lower(spec: KernelSpec) -> Plan:
     strips = strips_ring(spec, roles, mma, ring)
     check_one_block(spec, mma)
     meeting = meeting_bytes(spec, mma)
-    extra = push_bytes(push) + meeting + map_bytes(spec) + found_tile_bytes(spec)
+    extra = push_bytes(push) + meeting + map_bytes(spec) + found_run_bytes(spec)
     rings, shared_bytes = place_rings(spec, [ring, *strips, *staging_ring(spec, store, roles)], extra)
     edits, room = map_edits(spec, mma.a, mma.b, shared_bytes - map_bytes(spec))
     maps, workspaces = _tensor_maps(spec, rings, store), (*reduction_workspaces(spec, mma), *room)
@@ -127,7 +127,7 @@ def lower(spec: KernelSpec) -> Plan:
         ahead=spec.ahead,
         groups=spec.groups,
         map_edits=edits,
-        found_tiles=found_tiles(spec, shared_bytes),
+        found_runs=found_runs(spec, shared_bytes),
     )
 
 

@@ -142,8 +142,8 @@ def _group_lines(plan: Plan) -> list[str]:
     aligned = f", at multiples of {groups.alignment}" if groups.alignment > 1 else ""
     further = ", zeros between them" if isinstance(groups, RowGroups) and groups.zero_padding else ""
     further += ", factors apart" if isinstance(groups, KGroups) and groups.apart else ""
-    if (found := plan.found_tiles) is not None:
-        further += f", first rows of {found.most} tiles at most @{found.place}"
+    if (found := plan.found_runs) is not None:
+        further += f", found by ids of {found.parts} parts at most @{found.place}"
     return [f"  groups     of {groups.kind}, by {groups.by} in {groups.layout}{aligned}{further}"]
 
 

@@ -28,12 +28,12 @@ FP8_PAIR = Shape(128, 256, width=128, unroll=1, cluster=(2, 1), rounds=True, str
 """Two CTAs that share what they read of B, of a group that has rows for both."""
 FP8_FINE = Shape(192, 128, groups=3, unroll=1, rounds=True, strips=32, raster=16)
 """Three warpgroups, of which two multiply while one sums, and smaller tiles to fill waves with: by ends and counts the
-fastest in 32 of 64 problems of 4 to 64 groups, by 10 % at best (H200). 192 rows do not divide the 128 that groups by
-ids are padded to if nothing else is said."""
+fastest in 32 of 64 problems of 4 to 64 groups, by 10 % at best (H200). By ids 192 rows do not divide what groups are
+padded to, so a launch finds first where they lie."""
 FP8_APART = replace(FP8_SHAPES[0], overlap=True)
 """Where groups lie one behind the other by their ends; by row ids and counts it gained nothing."""
 FP8_TALL = Shape(256, 128, unroll=1, staging=4, overlap=True, rounds=True, strips=32)
-BF16_SHAPES = (Shape(128, 256, unroll=1),)
+BF16_SHAPES = (Shape(128, 256, unroll=1, raster=16),)
 BF16_TALL = Shape(256, 128, unroll=1)
 ALIGNED_ROWS = 128
 """Rows that padded groups start at multiples of, if nothing else is said: tiles of more would be of two groups."""
@@ -43,6 +43,8 @@ def grouped_shapes(factors: DType, by: str) -> tuple[Shape, ...]:
     """The tiles of row groups on sm90 by the type of the factors and what layouts hold, few rows first."""
     one_byte = factors == DType.E4M3
     large = FP8_SHAPES if one_byte else BF16_SHAPES
+    if by == "ids" and one_byte:
+        large = (FP8_FINE, *large)
     if by == "counts" and one_byte:
         large = (FP8_PAIR, FP8_FINE, *large)
     if by == "ends":

@@ -2,13 +2,13 @@
 
 from gemmgen.ir.dtype import Arch, DType
 from gemmgen.ir.epilogue import Epilogue
-from gemmgen.ir.groups import Groups, KGroups, RowGroups
+from gemmgen.ir.groups import FOUND_GROUPS, FOUND_PARTS, FOUND_STEPS, Groups, KGroups, RowGroups
 from gemmgen.ir.layout import AnyPlan, AnySpec, LayoutPlan, LayoutSpec
 from gemmgen.ir.node import Node
 from gemmgen.ir.operand import HeadSplit, Operand, split_axis
 from gemmgen.ir.plan import (
     Broadcast,
-    FoundTiles,
+    FoundRuns,
     MapEdits,
     MmaPlan,
     MmaSyncPlan,
@@ -61,6 +61,9 @@ from gemmgen.ir.steps import (
 )
 
 __all__ = [
+    "FOUND_GROUPS",
+    "FOUND_PARTS",
+    "FOUND_STEPS",
     "READ_ONCE_BYTES",
     "Activation",
     "AnyPlan",
@@ -77,7 +80,7 @@ __all__ = [
     "DType",
     "Epilogue",
     "FetchTiles",
-    "FoundTiles",
+    "FoundRuns",
     "Gate",
     "Groups",
     "HeadSplit",

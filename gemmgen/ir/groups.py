@@ -5,6 +5,7 @@ The rules that a spec with groups keeps; ``KernelSpec`` checks them.
 
 from __future__ import annotations
 
+from math import gcd
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -18,6 +19,13 @@ from gemmgen.ir.steps import Reduce
 if TYPE_CHECKING:
     from gemmgen.ir.spec import KernelSpec
 
+FOUND_PARTS = 1024
+"""So many times the alignment is the most rows that a launch looks for groups in by row ids."""
+FOUND_GROUPS = 2**26 - 1
+"""The most groups that it finds: what it keeps of an id are 26 bits."""
+FOUND_STEPS = 16
+"""First rows of tiles that may lie in the rows that groups start at multiples of: a launch reads the id of each."""
+
 
 class RowGroups(Node):
     """m is cut into groups of rows, each multiplied by a B of its own, as experts of a mixture are.
@@ -27,7 +35,7 @@ class RowGroups(Node):
     - ``ids``, for every row the number of its group, or -1. A tile of rows is of the group of its first row, and none
       where that is -1, so groups start at multiples of the tile and padding follows their rows. Of CTAs that multiply
       together, the rows of all are one tile.
-      With an ``alignment`` groups start at multiples of that many rows, and tiles, of more rows, begin where a group
+      With an ``alignment`` groups start at multiples of that many rows, and tiles, of any number, begin where a group
       does and at every tile's rows from there; a tile then ends at the first row that is not its group's.
     - ``ends``, for every group the row behind its last; it starts where the one before ended, rounded up to a multiple
       of ``alignment``. With 1 there is no padding. ``zero_padding`` fills rows of outputs between groups, and what
@@ -42,6 +50,15 @@ class RowGroups(Node):
     layout: Name
     alignment: Annotated[int, Field(ge=1)] = 1
     zero_padding: bool = False
+
+    @property
+    def found(self) -> bool:
+        """Whether a launch looks for groups by row ids before tiles are known."""
+        return self.by == "ids" and self.alignment > 1
+
+    def first_rows(self, tile_m: int) -> int:
+        """What the first rows of tiles of ``tile_m`` rows are multiples of, where groups lie behind one another."""
+        return gcd(self.alignment, tile_m) if self.by == "ids" else self.alignment
 
 
 class KGroups(Node):

@@ -345,10 +345,11 @@ class MapEdits(Node):
     place: int
 
 
-class FoundTiles(Node):
-    """First rows of so many tiles at most, which a launch finds by row ids and leaves at ``place`` of shared memory."""
+class FoundRuns(Node):
+    """What a launch finds by row ids: the most parts of rows and groups there may be, and its place."""
 
-    most: int
+    parts: int
+    groups: int
     place: int
 
 
@@ -383,7 +384,7 @@ class Plan(Node):
     ahead: tuple[Name, ...] = ()
     groups: Groups | None = None
     map_edits: MapEdits | None = None
-    found_tiles: FoundTiles | None = None
+    found_runs: FoundRuns | None = None
 
     def operand(self, name: str) -> Operand:
         """The operand of that name."""

@@ -42,16 +42,29 @@ EPILOGUE, EPILOGUE_OF_ROWS = 600, 1500
 where rows are in groups."""
 START = 1000
 """Cycles until the first products."""
+FIND = 5000
+"""Those that a launch takes to find groups by row ids, 1 % at most of products of 0.4 to 2.7 ms (H200)."""
 OVERLAP = 0.1
 """Share of the smaller of compute and memory time that is not hidden by the larger."""
 UNEVEN = (-20, -12, -4, 4, 12, 20)
 """Per cent by which rows of groups are taken to differ from their mean."""
 
 
-def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool, groups: int, of_rows: bool) -> Cost:
+def cost(
+    shape: Shape,
+    m: int,
+    n: int,
+    k_bytes: int,
+    sms: int,
+    promoted: bool,
+    groups: int,
+    of_rows: bool,
+    found: bool = False,
+) -> Cost:
     """Cycles that groups of ``m`` by ``n`` take with this tile, by term. ``k_bytes`` is k times the bytes of A's dtype.
 
-    Groups ``of_rows`` have more rows and fewer; others are as many problems of the same size.
+    Groups ``of_rows`` have more rows and fewer; others are as many problems of the same size. ``found`` are those that
+    a launch looks for before it knows its tiles.
     """
     ctas = shape.cluster[0] * shape.cluster[1]
     down = _units_down(m, shape.m * shape.cluster[0], groups, of_rows)
@@ -67,7 +80,7 @@ def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool, g
     memory = groups * ((m + n) * k_bytes + 2 * m * n) / DEVICE_BYTES
     if of_rows:
         memory *= 1 + LAST_WAVE * (-(-units // at_once) * at_once / units - 1)
-    return Cost(beside_memory({**compute, "start": START}, memory, OVERLAP))
+    return Cost(beside_memory({**compute, "start": START + FIND * found}, memory, OVERLAP))
 
 
 def _units_down(m: int, rows: int, groups: int, of_rows: bool) -> int:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gemmgen import catalog
-from gemmgen.ir import DType, Operand
+from gemmgen.ir import FOUND_GROUPS, FOUND_PARTS, DType, Operand
 from gemmgen.ops.mk_alignment import get_mk_alignment_for_contiguous_layout
 from gemmgen.ops.problem import require
 from gemmgen.ops.tail import Tail
@@ -34,7 +34,7 @@ class Groups(NamedTuple):
     """How rows are shared out among groups, and how many a group is expected to have (0: as the shapes have it).
 
     ``by`` is what the layout holds, see ``gemmgen.RowGroups``. Groups start at multiples of ``alignment``: by ids tiles
-    are chosen to divide it, by ends the kernel rounds up to it.
+    are chosen to divide it, or a launch finds first where groups lie; by ends the kernel rounds up to it.
     """
 
     by: str
@@ -73,7 +73,13 @@ def problem_of(groups: Groups | None, sizes: Mapping[str, int]) -> dict[str, Any
     if groups is None:
         return problem
     rows, count = groups.expected(sizes)
-    return {**problem, "m": rows, "groups": groups._replace(rows=0), "group_count": count}
+    found = {"searched": False} if groups.by == "ids" and not may_be_searched(groups, sizes["m"], sizes["g"]) else {}
+    return {**problem, "m": rows, "groups": groups._replace(rows=0), "group_count": count, **found}
+
+
+def may_be_searched(groups: Groups, rows: int, count: int) -> bool:
+    """Whether a launch may look for groups by row ids, so many in so many rows."""
+    return rows <= FOUND_PARTS * groups.alignment and count <= FOUND_GROUPS
 
 
 @cache

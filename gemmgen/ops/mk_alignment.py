@@ -13,7 +13,8 @@ STEP = 16
 TILES = {"sm90": (64, 128), "sm100": (16, 32, 64, 128), "sm120": (16, 32, 64, 128)}
 """Rows of the tiles that groups are cut into, by architecture; swapped ones, for few rows, count on sm100 and sm120.
 
-On sm90 an alignment of 16 or 32 has swapped tiles alone, for which not every epilogue has a form.
+On sm90 only swapped tiles divide an alignment of 16 or 32, and not every epilogue has a form for those. Others begin
+where a launch finds a group, in 1024 times the alignment at most.
 """
 
 _alignment: int = DEFAULT
@@ -27,7 +28,8 @@ def get_mk_alignment_for_contiguous_layout() -> int:
 def set_mk_alignment_for_contiguous_layout(new_value: int) -> None:
     """Set it for the process, from the next call on: a multiple of 16.
 
-    Kernels for it are made at the first call that needs them. Calls by row ids take tiles whose rows divide it.
+    Kernels for it are made at the first call that needs them. Calls by row ids take tiles whose rows divide it; on sm90
+    any, in 1024 times as many rows, for a launch finds there where groups begin.
     """
     global _alignment
     _alignment = checked(new_value)

@@ -30,7 +30,8 @@ from gemmgen.ir import Arch, ClusterSplitK, DType, Epilogue, KernelSpec
 from gemmgen.ops import choice, choice_grouped, choice_prenorm, choice_sm100, choice_sm120
 from gemmgen.ops.cost import Cost
 from gemmgen.ops.family import Candidate, Family, Last, S, Selection, as_it_is
-from gemmgen.ops.groups import GROUPED_NAME, Groups
+from gemmgen.ops.group_tiles import dividing, found_by
+from gemmgen.ops.groups import GROUPED_NAME, Groups, may_be_searched
 from gemmgen.ops.mk_alignment import DEFAULT
 from gemmgen.ops.tuned import Card, measured
 from gemmgen.runtime.errors import UnsupportedArchitecture
@@ -87,6 +88,8 @@ class Choices:
     """Rows shared out among groups; then m is what a group is expected to have."""
     group_count: int = 1
     """Groups that have rows."""
+    searched: bool = True
+    """Of sm90: a launch may look for groups by row ids. All rows, or groups, may be too many, with few expected."""
 
 
 def spec_for(
@@ -172,12 +175,14 @@ def _candidates(
 def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choices) -> Family[Shape]:
     d, residual, direct = choices.d, choices.residual, choices.direct_store
     last, groups = _last(choices), choices.groups
-    wide = _dividing(groups, catalog.WIDE_GROUPED_SHAPES, _unit_rows) if groups else ()
+    count = choices.group_count
+    searched = groups is not None and choices.searched and may_be_searched(groups, m * count, count)
+    wide = dividing(groups, catalog.WIDE_GROUPED_SHAPES, _unit_rows, searched) if groups else ()
     if operator == "fp8_gemm_nt":
         given = (d, residual, choices.sfa_major, choices.sfb_columns, direct)
         tiles = catalog.grouped_shapes(DType.E4M3, groups.by) if groups else ()
         dense = catalog.gradient_shapes(DType.E4M3, direct) if choices.accumulate else catalog.fp8_shapes(*given)
-        shapes = _admitted(choices, dense, tiles, _unit_rows)
+        shapes = _admitted(choices, dense, tiles, _unit_rows, searched)
         fused = tuple(catalog.behind(shape, choices.epilogue) for shape in shapes)
         rule = _rule_sm90(choices, m, n, k, sms, True)
         return Family(
@@ -193,10 +198,9 @@ def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choic
     if layout[0] == "t":  # which no swapped tile takes
         grouped = tuple(shape for shape in grouped if not shape.swap)
     dense = catalog.bf16_shapes(layout, d, residual, direct)
+    dense = catalog.gradient_shapes(DType.BF16, direct) if choices.accumulate else dense
     return Family(
-        _admitted(
-            choices, catalog.gradient_shapes(DType.BF16, direct) if choices.accumulate else dense, grouped, _unit_rows
-        ),
+        _admitted(choices, dense, grouped, _unit_rows, searched),
         _rule_sm90(choices, m, n, 2 * k, sms, False),
         lambda shape: _bf16(layout, shape, d, residual, direct),
         others=wide,
@@ -208,7 +212,8 @@ def _rule_sm90(choices: Choices, m: int, n: int, k_bytes: int, sms: int, promote
     """What a tile costs; sums that are added to, mostly of groups, go by the rule of groups."""
     count, of_rows = choices.group_count, choices.groups is not None
     if of_rows or choices.accumulate:
-        return lambda shape: choice_grouped.cost(shape, m, n, k_bytes, sms, promoted, count, of_rows)
+        found = found_by(choices.groups)
+        return lambda shape: choice_grouped.cost(shape, m, n, k_bytes, sms, promoted, count, of_rows, found(shape.m))
     return lambda shape: choice.cost(shape, m, n, k_bytes, sms, promoted)
 
 
@@ -288,14 +293,14 @@ def _family_sm120(operator: str, m: int, n: int, k: int, sms: int, choices: Choi
 
 
 def _admitted(
-    choices: Choices, dense: tuple[S, ...], grouped: tuple[S, ...], rows: Callable[[S], int]
+    choices: Choices, dense: tuple[S, ...], grouped: tuple[S, ...], rows: Callable[[S], int], searched: bool = False
 ) -> tuple[S, ...]:
-    """The tiles of a dense problem, or of groups: by row ids those whose rows divide what groups start at."""
+    """The tiles of a dense problem, or of groups: by row ids those of which each is of one group."""
     groups = choices.groups
     if groups is None:
         return dense
     shapes = dense if choices.direct_store else grouped
-    found = _dividing(groups, shapes, rows)
+    found = dividing(groups, shapes, rows, searched)
     if not found:
         sizes = " and ".join(str(each) for each in sorted({rows(shape) for shape in shapes}))
         raise ValueError(
@@ -312,13 +317,6 @@ def _unit_rows(shape: Shape) -> int:
     return shape.m * shape.cluster[0]
 
 
-def _dividing(groups: Groups, shapes: tuple[S, ...], rows: Callable[[S], int]) -> tuple[S, ...]:
-    """The tiles of which each is of one group."""
-    if groups.by != "ids":
-        return shapes
-    return tuple(shape for shape in shapes if groups.alignment % rows(shape) == 0)
-
-
 def _last(choices: Choices) -> Last:
     """What becomes of a product that adds to its output, or is of groups."""
     return _accumulating if choices.accumulate else _grouped(choices.groups)
@@ -332,8 +330,15 @@ def _grouped(groups: Groups | None) -> Last:
     """What makes a kernel one for groups."""
     if groups is None:
         return as_it_is
-    alignment = groups.alignment if groups.by == "ends" else 1
-    return cache(lambda spec: catalog.in_row_groups(spec, groups.by, alignment, groups.zero_padding))
+
+    found = found_by(groups)
+
+    def last(spec: KernelSpec) -> KernelSpec:
+        looks = spec.arch == Arch.SM90 and found(spec.tile.m)
+        alignment = groups.alignment if looks or groups.by == "ends" else 1
+        return catalog.in_row_groups(spec, groups.by, alignment, groups.zero_padding)
+
+    return cache(last)
 
 
 @cache

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Protocol
 
-from gemmgen.ir import AnyPlan, KGroups, LayoutPlan, Operand, Param, Plan, SplitK, TensorMapPlan, split_axis
+from gemmgen.ir import AnyPlan, FoundRuns, KGroups, LayoutPlan, Operand, Param, Plan, SplitK, TensorMapPlan, split_axis
 
 TENSOR_MAP_BYTES = 128
 LANES = 32
@@ -97,21 +97,23 @@ def _units(plan: Plan, sizes: Mapping[str, int]) -> dict[str, int]:
         own = isinstance(plan.groups, KGroups) or plan.groups.by == "counts"
         ragged = sizes["g"] if plan.groups.by == "ends" else 0
         units["m"] = units["m"] * sizes["g"] if own else units["m"] + ragged
-    if plan.found_tiles is not None:
-        units["m"] = _found_at_most(plan, sizes["m"], plan.found_tiles.most)
+    if plan.found_runs is not None:
+        units["m"] = _found_at_most(plan, sizes, plan.found_runs)
     return units
 
 
-def _found_at_most(plan: Plan, m: int, most: int) -> int:
-    """Rows of tiles where a launch finds them: at most one begins in the rows that groups start at multiples of."""
+def _found_at_most(plan: Plan, sizes: Mapping[str, int], found: FoundRuns) -> int:
+    """Rows of tiles, at most, where a launch finds the parts of rows that groups have."""
     assert plan.groups is not None
-    alignment = plan.groups.alignment
-    if (count := -(-m // alignment)) > most:
+    alignment, what = plan.groups.alignment, f"use a tile that divides {plan.groups.alignment}"
+    if (parts := -(-sizes["m"] // alignment)) > found.parts:
         raise ValueError(
-            f"m={m}: groups by ids start at multiples of {alignment} rows, and {plan.name} finds tiles for "
-            f"{most * alignment} rows at most; split the problem, or use a tile that divides {alignment}"
+            f"m={sizes['m']}: groups by ids start at multiples of {alignment} rows, and {plan.name} finds them in "
+            f"{found.parts * alignment} rows at most; split the problem, or {what}"
         )
-    return count
+    if sizes["g"] > found.groups:
+        raise ValueError(f"g={sizes['g']}: {plan.name} finds {found.groups} groups at most by their ids; {what}")
+    return parts * -(-alignment // plan.tile.m)
 
 
 def with_splits(plan: AnyPlan, sizes: Mapping[str, int], sms: int) -> Mapping[str, int]:

@@ -54,7 +54,7 @@ def m_grouped_fp8_gemm_nt_contiguous_mxfp8out(
         DeviceError: tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.
         CaptureError: the first call with these shapes is inside CUDA graph capture; warm it up before.
 
-    Source: 75 kernels in this package as kernels/sm100/sm100_m_grouped_fp8_gemm_*.cu,
+    Source: 78 kernels in this package as kernels/sm100/sm100_m_grouped_fp8_gemm_*.cu,
         kernels/sm120/sm120_m_grouped_fp8_gemm_*.cu, kernels/sm90/sm90_m_grouped_fp8_gemm_*.cu, each beside its spec
         (.json).
     """

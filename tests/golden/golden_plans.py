@@ -45,6 +45,7 @@ NAMES = (
     "sm120_k_major_e2m1",
     "sm100_pack_ue8m0_128x1",
     "sm90_m_grouped_fp8_gemm_nt_bf16_128x192_by_ids",
+    "sm90_m_grouped_fp8_gemm_nt_bf16_192x128_by_ids_a128",
     "sm90_m_grouped_fp8_gemm_nt_bf16_256x128_by_ends",
     "sm90_m_grouped_fp8_gemm_nt_bf16_16x128_swap_by_ends",
     "sm100_m_grouped_fp8_gemm_nt_e4m3x128_e4m3x128_bf16_32x128_swap_by_counts",

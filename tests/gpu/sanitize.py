@@ -18,6 +18,7 @@ sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1]), 
 
 import reference  # noqa: E402
 from agreement import inputs, on_gpu  # noqa: E402
+from grouped_launch import ragged  # noqa: E402
 
 from gemmgen import catalog  # noqa: E402
 from gemmgen.ir import Bias, DType, KernelSpec, Operand  # noqa: E402
@@ -54,6 +55,18 @@ KERNELS = (
 )
 
 
+GROUPED = (
+    "sm90_m_grouped_fp8_gemm_nt_bf16_192x128_by_ids_a128",
+    "sm90_m_grouped_fp8_gemm_nt_mxfp8out_192x128_by_ids_a128",
+    "sm90_m_grouped_fp8_gemm_nt_bf16_192x128_by_ends",
+    "sm90_m_grouped_fp8_gemm_nt_bf16_192x128_by_counts",
+    "sm90_m_grouped_fp8_gemm_nt_bf16_128x256_c21_by_counts",
+    "sm90_m_grouped_fp8_gemm_nt_bf16_256x128_by_ends_a128_zero",
+    "sm90_m_grouped_fp8_gemm_nt_bf16_32x128_swap_by_counts",
+    "sm90_m_grouped_bf16_gemm_nt_bf16_128x256_by_ids",
+)
+"""Groups of rows: found by a launch, by ends, by counts with pairs, with zeros between them, and of few rows."""
+
 BIASED = (
     "sm90_fp8_gemm_nt_bf16_128x256",
     "sm90_fp8_gemm_nt_bf16_128x144",
@@ -89,6 +102,10 @@ def main() -> None:
         if given.match in spec.name:
             reference.check(on_gpu(spec), spec, inputs(spec))
             print(spec.name, "right", flush=True)
+    for name in GROUPED:
+        if given.match in name:
+            ragged(catalog.grouped_specs()[name]).run()
+            print(name, "right", flush=True)
 
 
 if __name__ == "__main__":

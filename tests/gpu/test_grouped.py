@@ -9,14 +9,15 @@ from itertools import pairwise
 import grouped
 import pytest
 import torch
+from grouped_launch import on_gpu, ragged
 from grouped_layouts import ALIGNMENT, CUDA, FORMS, KINDS, Ks, Rows, counts_drawn, layout_drawn, powers, whole
 from grouped_problems import Layout, counts_of, ends, ids
 
 import gemmgen
 from gemmgen import catalog, ops
+from gemmgen.catalog.grouped import BF16_SHAPES, FP8_FINE, FP8_SHAPES, SWAPPED_SHAPES
 from gemmgen.commands.groups import dense
-from gemmgen.commands.inputs import Operands
-from gemmgen.ir import Arch, DType, KernelSpec, KGroups, RowGroups
+from gemmgen.ir import Arch, DType, KGroups, RowGroups
 
 LAYOUTS = 200
 REPLAYS = 1000
@@ -24,32 +25,11 @@ HOPPER = [spec for spec in catalog.grouped_specs().values() if spec.arch == Arch
 OF_ROWS = [spec.name for spec in HOPPER if isinstance(spec.groups, RowGroups)]
 
 
-def on_gpu(spec: KernelSpec, operands: Operands) -> None:
-    """A launch on copies that lie as the operands do, whose outputs come back into them, memory of nobody and all."""
-    copies = {name: _copy(each, CUDA) for name, each in operands.items()}
-    gemmgen.op(spec)(**copies)
-    for output in spec.outputs:
-        found, given = copies[output.name], operands[output.name]
-        assert isinstance(found, torch.Tensor) and isinstance(given, torch.Tensor)
-        given.untyped_storage().copy_(found.untyped_storage())
-
-
-def _copy(value: torch.Tensor | float, device: str) -> torch.Tensor | float:
-    if not isinstance(value, torch.Tensor):
-        return value
-    memory = torch.empty(0, dtype=torch.uint8).set_(value.untyped_storage()).to(device)
-    there = torch.empty(0, dtype=value.dtype, device=device)
-    return there.set_(memory.untyped_storage(), value.storage_offset(), value.shape, value.stride())
-
-
 @pytest.mark.parametrize("name", OF_ROWS)
 def test_every_shipped_kernel_of_rows(name: str) -> None:
     """Ragged sizes, empty groups, NaN in what nobody owns; bytes of nobody stay, repeats are equal bit for bit."""
     spec = catalog.grouped_specs()[name]
-    assert isinstance(spec.groups, RowGroups)
-    counts = [37, 0, spec.tile.m + 5, 1, 64]
-    layout = grouped.layout_by(spec.groups.by, counts, ALIGNMENT, spec.groups.alignment, spare=3)
-    problem = grouped.Problem(dense(spec), spec, layout, n=336, k=400, launch=partial(on_gpu, spec))
+    problem = ragged(spec)
     first, second = problem.run(), problem.run()
     for left, right in zip(first, second, strict=True):
         assert all(torch.equal(_bytes(left[name]), _bytes(right[name])) for name in left)
@@ -99,18 +79,27 @@ def test_random_layouts(form: str, kind: str) -> None:
         assert torch.equal(_bytes(d), _bytes(wanted)), f"{form}, {kind}, turn {turn}: {layout.spans}, n={n}, k={k}"
 
 
-def test_random_layouts_of_tiles_that_a_launch_finds() -> None:
-    """By ids; more parts than a warp asks for at once, at times."""
-    tile = catalog.Shape(192, 128, groups=3, unroll=1, rounds=True, strips=32)
-    spec, draw = catalog.in_row_groups(catalog.fp8_gemm_nt(tile), "ids", ALIGNMENT), random.Random("found")
+FOUND = {
+    "fp8, 192 rows from multiples of 128": (catalog.fp8_gemm_nt(FP8_FINE), 128),
+    "fp8, 128 from 64": (catalog.fp8_gemm_nt(FP8_SHAPES[0]), 64),
+    "fp8, 32 from 48": (catalog.fp8_gemm_nt(SWAPPED_SHAPES[-1]), 48),
+    "bf16, 128 from 16": (catalog.bf16_gemm("nt", BF16_SHAPES[0]), 16),
+}
+
+
+@pytest.mark.parametrize("what", FOUND)
+def test_random_layouts_of_groups_that_a_launch_finds(what: str) -> None:
+    """By ids, tiles that do not divide what groups start at multiples of; more parts than threads, at times."""
+    (dense, alignment), draw, kind = FOUND[what], random.Random(what), what.split(",")[0]
+    launch, scaled = gemmgen.op(catalog.in_row_groups(dense, "ids", alignment)), kind == "fp8"
     for turn in range(LAYOUTS):
-        counts = [draw.choice([0, 0, 1, draw.randint(0, 2000)]) for _ in range(draw.randint(1, 12))]
-        layout = ids(counts, ALIGNMENT, draw.choice([0, 1, 290]) or not any(counts))
-        rows = Rows.drawn("ids", "fp8", layout, 8 * draw.randint(1, 50), 16 * draw.randint(1, 24))
+        counts = [draw.choice([0, 0, 1, draw.randint(0, 900)]) for _ in range(draw.randint(1, 12))]
+        layout = ids(counts, alignment, draw.choice([0, 1, 290]) or not any(counts))
+        rows = Rows.drawn("ids", kind, layout, 8 * draw.randint(1, 50), 16 * draw.randint(1, 24))
         d = rows.output()
-        (a, sfa), (b, sfb) = rows.a, rows.b
-        gemmgen.op(spec)(a=a, sfa=sfa, b=b, sfb=sfb, d=d, layout=rows.given)
-        assert torch.equal(_bytes(d), _bytes(rows.expected())), f"turn {turn}: {layout.spans}, {tuple(b.shape)}"
+        (a, sfa), (b, sfb) = (rows.a, rows.b) if scaled else ((rows.a, None), (rows.b, None))
+        launch(a=a, b=b, d=d, layout=rows.given, **({"sfa": sfa, "sfb": sfb} if scaled else {}))
+        assert torch.equal(_bytes(d), _bytes(rows.expected())), f"turn {turn}: {layout.spans}, {d.shape}"
 
 
 @pytest.mark.parametrize(("kind", "psum"), [("fp8", False), ("bf16", False), ("bf16", True)])

@@ -9,8 +9,9 @@ import pytest
 from gemmgen import catalog
 from gemmgen.catalog import Shape
 from gemmgen.ir import CutRemainder
-from gemmgen.ops import choice, choice_grouped, choice_sm100, choice_sm120
+from gemmgen.ops import choice, choice_grouped, choice_sm100, choice_sm120, spec_for
 from gemmgen.ops.cost import Cost, beside_memory, in_waves
+from gemmgen.ops.groups import Groups
 
 SQUARE, NARROW = Shape(128, 128), Shape(64, 16, groups=1)
 
@@ -210,6 +211,14 @@ def test_three_warpgroups_leave_nothing_between_products() -> None:
     fine = Shape(192, 128, groups=3, rounds=True)
     cost = choice_grouped.cost(fine, 1024, 2048, 4096, 132, True, 8, True)
     assert cost.total - cost.terms["device memory"] == pytest.approx(6 * (32 * 768 + 1500 + 1536) + 1000)
+
+
+def test_a_launch_that_looks_for_groups_starts_later() -> None:
+    fine = Shape(192, 128, groups=3, rounds=True)
+    looks, knows = (choice_grouped.cost(fine, 1024, 2048, 4096, 132, True, 8, True, found) for found in (True, False))
+    assert looks.terms["start"] - knows.terms["start"] == choice_grouped.FIND
+    small = spec_for("fp8_gemm_nt", 128, 4096, 1024, 132, groups=Groups("ids", 128), group_count=4)
+    assert 128 % small.tile.m == 0
 
 
 def test_pairs_save_half_of_the_time_of_rows_that_are_not_there() -> None:

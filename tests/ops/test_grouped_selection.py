@@ -6,7 +6,7 @@ import pytest
 
 from gemmgen.ir import RowGroups
 from gemmgen.ops import spec_for
-from gemmgen.ops.groups import Groups, contiguous, masked
+from gemmgen.ops.groups import Groups, contiguous, masked, problem_of
 from gemmgen.runtime.architectures import SMS
 
 N, K = 6144, 7168
@@ -29,8 +29,22 @@ def test_by_ids_a_tile_is_of_one_group(arch: str, alignment: int, rows: int) -> 
     for product in ("fp8_gemm_nt", "bf16_gemm_nt"):
         groups = Groups("ids", alignment)
         spec = spec_for(product, rows, N, K, SMS[arch], arch=arch, groups=groups, group_count=4)
-        together = spec.tile.m * spec.cluster.m
-        assert alignment % together == 0
+        assert isinstance(spec.groups, RowGroups)
+        assert spec.groups.alignment == alignment or alignment % (spec.tile.m * spec.cluster.m) == 0
+
+
+def test_tiles_begin_where_groups_do_while_a_launch_may_look_for_them() -> None:
+    """On Hopper, in 1024 times the alignment at most; else tiles divide it, whatever a hint says of rows."""
+    sizes, groups = {"m": 131072, "n": 6144, "k": 7168, "g": 32}, Groups("ids", 128)
+    for problem, searched in ((sizes, True), ({**sizes, "m": 131200}, False), ({**sizes, "g": 2**26}, False)):
+        spec = spec_for("fp8_gemm_nt", sms=132, **problem_of(groups, problem))
+        assert isinstance(spec.groups, RowGroups) and spec.groups.found == searched, problem
+    spec = spec_for("fp8_gemm_nt", 4096, N, K, 132, groups=groups, group_count=33)
+    assert 128 % spec.tile.m == 0
+    spec = spec_for("bf16_gemm_nt", 1024, N, K, 132, groups=Groups("ids", 64), group_count=4)
+    assert spec.tile.m == 128 and spec.groups == RowGroups(by="ids", layout="layout", alignment=64)
+    hinted = spec_for("fp8_gemm_nt", sms=132, **problem_of(Groups("ids", 16, rows=64), {**sizes, "m": 20000}))
+    assert 16 % hinted.tile.m == 0
 
 
 def test_groups_of_few_rows_have_n_on_the_rows_of_products() -> None:
@@ -90,9 +104,9 @@ def test_operators_by_name() -> None:
 
 
 def test_tiles_of_three_warpgroups_serve_groups_that_start_anywhere() -> None:
-    """By counts and ends, where they are the fastest on an H200; by ids 192 rows do not divide the alignment."""
+    """Where they are the fastest on an H200; by ids a launch finds where groups start."""
     for by, rows, count, n, k in (("counts", 141, 32, 7168, 3072), ("ends", 4832, 8, 6144, 7168)):
         spec = spec_for("fp8_gemm_nt", rows, n, k, 132, groups=Groups(by), group_count=count)
         assert (spec.tile.m, spec.tile.n, spec.math.warps) == (192, 128, 12), spec.name
     spec = spec_for("fp8_gemm_nt", 4288, 6144, 7168, 132, groups=Groups("ids", 128), group_count=8)
-    assert 128 % spec.tile.m == 0
+    assert spec.tile.m == 192 and spec.groups == RowGroups(by="ids", layout="layout", alignment=128)

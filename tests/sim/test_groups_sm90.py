@@ -211,6 +211,8 @@ def test_ids_of_no_group_find_no_tiles() -> None:
         ("bf16_nt", replace(FINE, cluster=(1, 2)), 128),
         ("fp8", Shape(144, 64, groups=1, unroll=1, swap=True), 128),
         ("bf16_tn", Shape(64, 32, groups=1), 48),
+        ("bf16_nt", Shape(256, 32), 64),
+        ("fp8", Shape(64, 32, groups=1), 128),
         ("fp8_rows", Shape(64, 32, groups=1), 48),
     ],
 )
@@ -222,10 +224,10 @@ def test_tiles_of_every_kind_are_found(kind: str, shape: Shape, alignment: int) 
         problem(dense, "ids", alignment, given).run(SCHEDULES[number], seed=number, sms=sms)
 
 
-def test_whole_tiles_ask_for_no_more_ids() -> None:
-    """A tile is whole where the last rows of both its parts are the group's: an id that breaks the rule is not seen."""
+def test_tiles_ask_for_no_more_ids_where_all_rows_are_known() -> None:
+    """They are of parts that others of the run follow: an id that breaks the rule there is not seen."""
     ids = torch.zeros(640, dtype=torch.int32)
-    ids[[64, 400, 600]] = -1  # in the first, third and last of four tiles
+    ids[[70, 300, 600]] = -1  # in the first, second and last of four tiles
     operands = problem(fp8_gemm_nt(FINE), "ids", 128, parted((0,) * 5), n=40).operands
     d = operands["d"]
     assert isinstance(d, torch.Tensor)
@@ -235,11 +237,21 @@ def test_whole_tiles_ask_for_no_more_ids() -> None:
     assert written[:600].all() and not written[600:].any()
 
 
-def test_more_parts_than_lanes_ask_for_at_once() -> None:
-    """Behind 250 parts of no group, so that runs are carried from one round of 128 to the next."""
-    ids = (-1,) * 250 + (1,) * 9 + (-1,) * 20 + (0,) * 2
-    given = parted(ids)
-    problem(fp8_gemm_nt(FINE), "ids", 128, given, n=32).run("late", sms=4)
+def test_more_parts_than_lanes_look_at_at_once() -> None:
+    """Runs of more than 32 parts, which no window of them begins with, and more parts than threads."""
+    ids = (-1,) * 250 + (1,) * 69 + (-1,) * 20 + (0,) * 2 + (-1,) * 200 + (2,) * 3
+    problem(fp8_gemm_nt(FINE), "ids", 128, parted(ids), n=32).run("late", sms=4)
+
+
+def test_the_most_parts_there_may_be() -> None:
+    """A run in every one of 1024 parts of 8 rows, and one row more."""
+    small = Shape(64, 32, groups=1, unroll=1)
+    counts = [1 + (7 * number) % 8 for number in range(1024)]
+    groups = by_ids(counts, 8)
+    problem(bf16_gemm("nt", small), "ids", 8, groups, n=8).run("random", sms=5)
+    plan = lower(in_row_groups(bf16_gemm("nt", small), "ids", 8))
+    with pytest.raises(ValueError, match="m=8193: groups by ids start at multiples of 8 rows"):
+        grid_size(plan, {"m": 8193, "n": 8, "k": 16, "g": 1024}, 132)
 
 
 # ---------------------------------------------------------------------------------------------- epilogues
@@ -364,10 +376,8 @@ def test_schedules_that_know_no_groups_are_refused(shape: Shape, by: str, senten
 @pytest.mark.parametrize(
     ("shape", "alignment", "sentence"),
     [
-        (LOW, 128, "one of 64 rows would begin in the same 128 rows"),
-        (Shape(192, 32, groups=3), 100, "one of 192 rows would begin in the same 100 rows"),
+        (Shape(192, 32, groups=3), 100, "begin at multiples of 4, at more than 16 places in 100 rows"),
         (Shape(128, 32), 126, "begin at multiples of 2; TMA starts boxes of words at every fourth"),
-        (Shape(256, 32), 64, "one of 256 rows"),
     ],
 )
 def test_tiles_that_cannot_begin_where_groups_do_are_refused(shape: Shape, alignment: int, sentence: str) -> None:
@@ -393,6 +403,10 @@ def test_found_tiles_reduce_nothing_and_are_so_many() -> None:
         in_row_groups(fp8_gemm_nt(FINE), "counts", 128)
     plan, sizes = lower(in_row_groups(fp8_gemm_nt(FINE), "ids", 128)), {"n": 32, "k": 128, "g": 1}
     assert grid_size(plan, {**sizes, "m": 131072}, 132) == 132
-    assert f"at multiples of 128, first rows of 1024 tiles at most @{plan.shared_bytes - 8 * 1025}" in plan_table(plan)
+    assert f"multiples of 128, found by ids of 1024 parts at most @{plan.shared_bytes - 12 * 1024 - 8}" in plan_table(
+        plan
+    )
     with pytest.raises(ValueError, match=r"m=131073: groups by ids start at multiples of 128 rows, and .* 131072 rows"):
         grid_size(plan, {**sizes, "m": 131073}, 132)
+    with pytest.raises(ValueError, match=r"g=67108864: .* finds 67108863 groups at most by their ids; use a tile that"):
+        grid_size(plan, {**sizes, "m": 128, "g": 2**26}, 132)

@@ -128,98 +128,136 @@ DEVICE void clear_rows(T* out, u64 stride, u32 from, u32 to, u32 n, u32 cols, u3
     for (u32 col = n + ptx::lane_index(); col < end; col += 32) out[m * stride + Columns::column(col)] = {};
 }
 
-// Tiles of more than ALIGNMENT rows, at whose multiples groups start by row ids. Neighbouring parts of ALIGNMENT rows, all
-// of one group but for padding behind the last one's, are a run, and a tile begins at every TILE_M'th row of a run: at most
-// one in a part, as far behind the part's first row as follows from the part's place in its run. A warp finds them when the
-// launch begins and leaves how many there are at PLACE of shared memory, and behind that what is known of each. There is room
-// for a tile in every part: the host refuses problems of more.
-template <u32 PLACE, u32 TILE_M, u32 ALIGNMENT>
-class Runs {
-  static_assert(TILE_M > ALIGNMENT);
-  enum : u32 { AT_ONCE = 4 };  // parts a lane asks for before it waits
+// The largest number that divides both.
+constexpr u32 common_divisor(u32 x, u32 y) { return y == 0 ? x : common_divisor(y, x % y); }
 
-  DEVICE static u32 place(u32 tile) { return ptx::smem_base() + PLACE + 8 + 8 * tile; }
+// Where groups lie by row ids, for tiles whose rows need not divide ALIGNMENT, at whose multiples groups start. Neighbouring
+// parts of ALIGNMENT rows, all of one group but for padding behind the last one's, are a run. Runs are found when the launch
+// begins: a thread a part looks what ids say of it, all at once, and leaves it at PLACE of shared memory; a warp makes runs
+// of that, from the last to the first, and fills the table behind it from its end. There are MOST parts at most.
+template <u32 PLACE, u32 MOST, u32 TILE_M, u32 ALIGNMENT>
+class Runs {
+  // Tiles begin at multiples of STEP rows.
+  static constexpr u32 STEP = common_divisor(ALIGNMENT, TILE_M), STEPS = ALIGNMENT / STEP;
+  static_assert(STEPS <= 16 && MOST <= 1024);
+  // A part's word: its group, or NOBODY; OWNED times the steps whose first row is the group's; whether a run starts. A run's
+  // first word: its steps, and PART times its first part; the second is its group.
+  enum : u32 { NOBODY = (1 << 26) - 1, OWNED = 1 << 26, STARTS = 1u << 31, PART = 1 << 16 };
+
+  DEVICE static u32 part_place(u32 part) { return ptx::smem_base() + PLACE + 4 * part; }
+  DEVICE static u32 run_place(u32 run) { return ptx::smem_base() + PLACE + 4 * MOST + 8 * run; }
+  DEVICE static u32 first_place() { return run_place(MOST); }
+
+  DEVICE static u32 parts(u32 rows) { return ceil_div(rows, ALIGNMENT); }
 
  public:
-  struct Tile {
-    u32 row, group;
-    bool whole;  // whether all rows are known to be the group's
+  struct Run {
+    u32 begin, steps, group;
+    DEVICE u32 tiles() const { return ceil_div(steps, TILE_M / STEP); }
+    // The row up to which all are known to be the group's.
+    DEVICE u32 full() const { return begin + (steps - 1) / STEPS * ALIGNMENT; }
   };
-  DEVICE static u32 count() { return ptx::load_shared_word(ptx::smem_base() + PLACE); }
-  DEVICE static Tile tile(u32 index) {
-    u32 row, group;
-    ptx::load_shared_word_pair(place(index), row, group);
-    return {row, group / 2, group % 2 != 0};
+  // The first run, and the one behind the last.
+  DEVICE static u32 first() { return ptx::load_shared_word(first_place()); }
+  DEVICE static constexpr u32 end() { return MOST; }
+  DEVICE static Run run(u32 index) {
+    u32 rows, group;
+    ptx::load_shared_word_pair(run_place(index), rows, group);
+    return {rows / PART * ALIGNMENT, rows % PART, group};
   }
 
-  DEVICE static void find(u32 rows, u32 groups, const i32* ids) {
-    const u32 lane = ptx::lane_index();
-    const auto id = [&](u32 row) { return row < rows ? u32(ids[row]) : ~0u; };
-    u32 found = 0, run = 0;  // tiles, and the first part of the last run
-    for (u32 first = 0; first < ceil_div(rows, ALIGNMENT); first += 32 * AT_ONCE) {
-      u32 group[AT_ONCE];
-      bool starts[AT_ONCE], whole[AT_ONCE];
+  // All threads look, the first ones last: they may have barriers to make.
+  DEVICE static void look(u32 rows, u32 groups, const i32* ids) {
+    const auto id = [&](u32 row) {
+      const u32 found = ids[row < rows ? row : rows - 1];  // no branch keeps the next one from being asked for
+      return row < rows ? found : ~0u;
+    };
+    for (u32 part = ptx::thread_count() - 1 - ptx::thread_index(); part < parts(rows); part += ptx::thread_count()) {
+      const u32 row = part * ALIGNMENT, group = id(row), before = id(row - 1);
+      u32 steps = 0;
 #pragma unroll
-      for (u32 i = 0; i < AT_ONCE; ++i) {
-        const u32 row = (first + 32 * i + lane) * ALIGNMENT, next = row + ALIGNMENT;
-        group[i] = id(row);
-        starts[i] = id(row - 1) != group[i];
-        whole[i] = id(next - 1) == group[i] && id(next + ALIGNMENT - 1) == group[i];
-      }
-#pragma unroll
-      for (u32 i = 0; i < AT_ONCE; ++i) {
-        const u32 part = first + 32 * i + lane, all = ptx::lanes_where(starts[i]), own = all & (~0u >> (31 - lane));
-        const u32 past = (part - (own ? part - lane + ptx::highest_bit(own) : run)) * ALIGNMENT % TILE_M;
-        const u32 row = part * ALIGNMENT + (past ? TILE_M - past : 0);
-        const bool begins = group[i] < groups && row < (part + 1) * ALIGNMENT && row < rows;
-        const u32 tiles = ptx::lanes_where(begins), tile = found + ptx::count_bits(tiles & ~(~0u << lane));
-        if (begins) ptx::store_shared_word_pair(place(tile), row, 2 * group[i] + whole[i]);
-        found += ptx::count_bits(tiles);
-        if (all) run = part - lane + ptx::highest_bit(all);
-      }
+      for (u32 i = 0; i < STEPS; ++i) steps += id(row + STEP * i) == group;
+      const u32 own = group < groups ? group + steps * OWNED : NOBODY;
+      ptx::store_shared_word(part_place(part), own | (before != group || group >= groups ? STARTS : 0));
     }
-    if (lane == 0) ptx::store_shared_word(ptx::smem_base() + PLACE, found);
+  }
+
+  // A warp finds, behind a barrier.
+  DEVICE static void find(u32 rows) {
+    const u32 lane = ptx::lane_index();
+    u32 first = MOST, behind = parts(rows);  // of what is found the first run, and its first part
+    for (u32 end = parts(rows); end > 0; end = end > 32 ? end - 32 : 0) {
+      const u32 part = end - 1 - lane;  // the highest lane has the first one
+      const u32 word = lane < end ? ptx::load_shared_word(part_place(part)) : NOBODY, group = word & NOBODY;
+      const u32 below = ~(~0u << lane), starts = ptx::lanes_where(word & STARTS), later = starts & below;
+      const u32 next = later ? end - 1 - ptx::highest_bit(later) : behind;
+      const bool starts_run = word & STARTS && group != NOBODY;
+      const u32 runs = ptx::lanes_where(starts_run), run = first - 1 - ptx::count_bits(runs & below);
+      if (starts_run) {
+        const u32 steps = ptx::load_shared_word(part_place(next - 1)) % STARTS / OWNED + (next - 1 - part) * STEPS;
+        ptx::store_shared_word_pair(run_place(run), steps + part * PART, group);
+      }
+      first -= ptx::count_bits(runs);
+      if (starts) behind = end - 1 - ptx::highest_bit(starts);
+    }
+    if (lane == 0) ptx::store_shared_word(first_place(), first);
   }
 };
 
-// Those tiles, a grid's stride apart.
+// Tiles of all runs, one run behind the other, a grid's stride apart. R is the raster of a run's tiles.
 template <class R, u32 TILE_M, class Found>
 class RunTiles {
-  R raster_;  // as if tiles lay one behind the other from row 0 on
-  u32 rows_;
+  u32 rows_, cols_;
   const i32* ids_;
-  u32 index_;
-  typename Found::Tile tile_ = {0, 0, false};
+  u32 index_, run_, first_ = 0;  // first_ is the run's first unit
+  typename Found::Run of_ = {0, 0, 0};
+  R raster_;
 
+  DEVICE void open() {
+    of_ = Found::run(run_);
+    raster_ = R(of_.tiles() * TILE_M, cols_);
+  }
   DEVICE void place() {
-    if (!valid()) return;
-    raster_.place(index_);
-    tile_ = Found::tile(raster_.m() / TILE_M);
+    while (valid() && index_ - first_ >= raster_.units()) {
+      first_ += raster_.units();
+      if (++run_ < Found::end()) open();
+    }
+    if (valid()) raster_.place(index_ - first_);
   }
 
  public:
   DEVICE RunTiles(u32 m, u32 n, u32, const i32* ids)
-      : raster_(Found::count() * TILE_M, n), rows_(m), ids_(ids), index_(ptx::cta_index() / R::CLUSTER) {
+      : rows_(m), cols_(n), ids_(ids), index_(ptx::cta_index() / R::CLUSTER), run_(Found::first()), raster_(0, n) {
+    if (!valid()) return;
+    open();
     place();
   }
-  // What is to be found before a CTA's roles ask where tiles are. A whole warp asks.
-  DEVICE static void find(u32 m, u32 groups, const i32* ids) { Found::find(m, groups, ids); }
-  DEVICE bool valid() const { return index_ < raster_.units(); }
+  // Before a CTA's roles ask where tiles are, all threads look, and a warp finds what they have seen.
+  DEVICE static void look(u32 m, u32 groups, const i32* ids) { Found::look(m, groups, ids); }
+  DEVICE static void find(u32 m) { Found::find(m); }
+  DEVICE bool valid() const { return run_ < Found::end(); }
   DEVICE void advance() {
     index_ += ptx::cta_count() / R::CLUSTER;
     place();
   }
-  DEVICE u32 m() const { return tile_.row; }
+  DEVICE u32 m() const { return of_.begin + raster_.m(); }
   DEVICE u32 n() const { return raster_.n(); }
-  DEVICE u32 group() const { return tile_.group; }
+  DEVICE u32 group() const { return of_.group; }
   // The row behind the last of the group's in this tile, of those without a gap; a whole warp asks.
   DEVICE u32 rows() const {
-    if (tile_.whole) return m() + TILE_M;
+    if (m() + TILE_M <= of_.full()) return m() + TILE_M;
+    constexpr u32 EACH = (TILE_M + 31) / 32;  // ids a lane
+    u32 ours[EACH];
+#pragma unroll
+    for (u32 i = 0; i < EACH; ++i) {
+      const u32 row = m() + 32 * i + ptx::lane_index();
+      ours[i] = ids_[row < rows_ ? row : rows_ - 1];
+    }
     u32 count = 0;
-    for (u32 i = 0; i < TILE_M && count == i; i += 32) {
-      const u32 row = m() + i + ptx::lane_index();
-      const u32 others = ~ptx::lanes_where(row < rows_ && u32(ids_[row]) == group());
-      count += others ? ptx::count_bits((others - 1) & ~others) : 32;
+#pragma unroll
+    for (u32 i = 0; i < EACH; ++i) {
+      const u32 others = ~ptx::lanes_where(m() + 32 * i + ptx::lane_index() < rows_ && ours[i] == group());
+      if (count == 32 * i) count += others ? ptx::count_bits((others - 1) & ~others) : 32;
     }
     return m() + (count < TILE_M ? count : TILE_M);
   }

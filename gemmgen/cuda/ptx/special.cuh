@@ -7,6 +7,7 @@ extern __shared__ __align__(1024) u8 gemmgen_shared[];
 namespace ptx {
 
 DEVICE u32 thread_index() { return threadIdx.x; }
+DEVICE u32 thread_count() { return blockDim.x; }
 DEVICE u32 lane_index() { return threadIdx.x % 32; }
 // The same in every lane, told to the compiler by a broadcast.
 DEVICE u32 warp_index() { return __shfl_sync(0xffffffff, threadIdx.x / 32, 0); }

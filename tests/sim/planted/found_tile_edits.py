@@ -1,4 +1,4 @@
-"""Mistakes of kernels that find tiles by row ids: what is found, who may read it when, where a group's rows end."""
+"""Mistakes of kernels that find groups by row ids: what is found, who may read it when, where a group's rows end."""
 
 from __future__ import annotations
 
@@ -19,9 +19,15 @@ register("early_found", of_row_groups(_EARLY, "ids", (100, 300, 0, 256), n=40, k
 
 
 @planted("early_found")
-def tiles_are_not_waited_for(text: str, plan: Plan) -> str:
-    """Roles ask where tiles are while a warp still finds them."""
+def parts_are_not_waited_for(text: str, plan: Plan) -> str:
+    """A warp makes runs of what threads have yet to read."""
     return delete(text, find(text, SYNC)[1:2])
+
+
+@planted("early_found")
+def runs_are_not_waited_for(text: str, plan: Plan) -> str:
+    """Roles ask where groups lie while a warp still finds them."""
+    return delete(text, find(text, SYNC)[2:3])
 
 
 @planted("early_found", says=r"layout.*before their griddepcontrol\.wait")
@@ -37,17 +43,15 @@ def only_the_first_part_begins_a_run(text: str, plan: Plan) -> str:
 
 
 @planted("early_found")
-def every_tile_is_taken_to_be_whole(text: str, plan: Plan) -> str:
-    """Rows of padding, and those of the next group, are written with the wrong group's."""
-    for left in reversed(find(text, "st.shared.v2.u32")):
-        row, group = left.operands[1].strip("{}").split(",")
-        changed = rewrite(left, _1=f"{{{row}, q}}")
-        text = replace(text, left, f"{{ .reg .b32 q; or.b32 q, {group.strip()}, 1; {changed} }}")
-    return text
+def rows_of_a_run_are_a_part_too_many(text: str, plan: Plan) -> str:
+    """Rows of padding, and those of the next group, are taken for the group's."""
+    (left,) = find(text, "st.shared.v2.u32")
+    rows, group = (each.strip() for each in left.operands[1].strip("{}").split(","))
+    changed = rewrite(left, _1=f"{{q, {group}}}")
+    return replace(text, left, f"{{ .reg .b32 q; add.u32 q, {rows}, 2; {changed} }}")
 
 
 @planted("early_found")
 def rows_of_others_are_counted(text: str, plan: Plan) -> str:
     """Where a tile is not whole, whatever ids say."""
-    found = find(text, BALLOT)[-1]
-    return with_operand(text, [found], 1, "1")
+    return with_operand(text, find(text, BALLOT)[2:], 1, "1")
