@@ -10,8 +10,6 @@ from gemmgen.ir.plan import (
     Broadcast,
     FoundRuns,
     MapEdits,
-    MmaPlan,
-    MmaSyncPlan,
     Param,
     Part,
     Plan,
@@ -21,10 +19,10 @@ from gemmgen.ir.plan import (
     StepPlan,
     StorePlan,
     TensorMapPlan,
-    UmmaPlan,
     Workspace,
     is_counter,
 )
+from gemmgen.ir.plan_products import MmaPlan, MmaSyncPlan, UmmaPlan
 from gemmgen.ir.roles import (
     READ_ONCE_BYTES,
     BlockScale,

@@ -14,7 +14,7 @@ from .memory import RANK_SHIFT, SHARED_WINDOW
 from .memory_ops import active_lanes, address_call
 from .registry import CONTROL, SCOPES, SEMANTICS, SHARED_SPACES, Bind, Call, Mods, instruction
 from .types import Instr, Mask, Mem
-from .warp import Spin
+from .warp_state import Spin
 
 if TYPE_CHECKING:
     from .machine import Cta

@@ -4,7 +4,6 @@ It knows control flow only; what instructions do comes bound from the families."
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,41 +16,11 @@ from .registry import CONTROL, Call, meaning
 from .shadow import CLOCK_ROWS
 from .types import LANES, Array, Instr, Mask, Reg
 from .values import Registers
+from .warp_state import Block, Outstanding, Spin, in_turn
 
 if TYPE_CHECKING:
     from .global_order import Beside
     from .machine import Cta
-
-
-@dataclass
-class Block:
-    """Straight-line code bound to a warp, and the control call that ends it."""
-
-    run: Call
-    code: BlockCode
-    control: Callable[[], int]
-    count: int
-
-
-@dataclass
-class Spin:
-    """The last failed try_wait: seen again with no side effect between, it is a pure spin and may sleep."""
-
-    key: tuple[int, int, int] = (-1, -1, -1)
-    effects: int = -1
-
-
-@dataclass
-class Outstanding:
-    """Asynchronous work this warp has issued and not yet waited for."""
-
-    wgmma_open: list[Any] = field(default_factory=list)
-    wgmma_groups: list[list[Any]] = field(default_factory=list)
-    bulk_open: dict[int, list[Any]] = field(default_factory=dict)
-    bulk_groups: dict[int, list[list[Any]]] = field(default_factory=dict)
-    map_uses: dict[int, list[Any]] = field(default_factory=dict)  # loads by maps in global memory, not yet committed
-    copy_open: list[tuple[Any, Array]] = field(default_factory=list)
-    copy_groups: list[list[tuple[Any, Array]]] = field(default_factory=list)
 
 
 class Warp:
@@ -341,13 +310,13 @@ class Warp:
             return self._synchronised(instr, self._bound(instr, full))
         before, mask = self._guarded(instr, full)
         control = self.cta.program.decoded(instr, found)(self, mask)
-        return control if before is None else _in_turn(before, control)
+        return control if before is None else in_turn(before, control)
 
     def _bound(self, instr: Instr, full: bool) -> Call:
         """An instruction bound on its own."""
         before, mask = self._guarded(instr, full)
         call = self.cta.program.decoded(instr, meaning(instr))(self, mask)
-        return call if before is None else _in_turn(before, call)
+        return call if before is None else in_turn(before, call)
 
     def _synchronised(self, instr: Instr, work: Call) -> Callable[[], int]:
         """A `.sync` instruction in diverged code: runs once every lane it needs is there."""
@@ -395,14 +364,6 @@ class Warp:
         """The value in the first active lane of an operand that must be uniform."""
         row = self.src(operand, dtype)
         return int(row[0 if mask is None else int(mask.argmax())])
-
-
-def _in_turn(before: Call, call: Call) -> Call:
-    def both() -> Any:
-        before()
-        return call()
-
-    return both
 
 
 __all__ = ["REPICK", "YIELD", "Wait", "Warp"]
