@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from report import TOP, geomean, load
+from measured import TOP, geomean, load
 
 PICTURES = TOP / "docs" / "pictures"
 BYTES = {"fp8": 1, "bf16": 2}

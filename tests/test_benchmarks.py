@@ -63,29 +63,29 @@ def test_held_back_problems_are_fixed_and_within_bounds() -> None:
 
 
 def test_the_page_says_how_many_drawn_problems_have_many_rows() -> None:
-    report = module("report")
+    page = module("page_dense")
     rows = [{"set": "random", "op": op, "m": m, "n": 64, "k": 64} for op in ("a", "b") for m in (1, 2000, 5000)]
-    assert report.bounds(rows)[-1] == "many rows: of 3 problems 2 have m >= 1024, and 1 of these m >= 4096."
-    assert report.bounds([{**row, "set": "listed"} for row in rows]) == []
+    assert page.bounds(rows)[-1] == "many rows: of 3 problems 2 have m >= 1024, and 1 of these m >= 4096."
+    assert page.bounds([{**row, "set": "listed"} for row in rows]) == []
 
 
 def test_deepgemm_after_a_read_has_a_column_where_it_was_in_the_run() -> None:
-    report = module("report")
+    page = module("page_dense")
     row = {"kind": "fp8", "m": 64, "n": 576, "k": 7168, "tile": "64x32", "worst_tile": 1e-3}
     times = {"us": 8.0, "cublas_us": 9.0, "deepgemm_us": 10.0}
     row |= {f"{name}_{flush}": us for name, us in times.items() for flush in ("write", "read")}
     row["deepgemm_us_read"] = 16.0
-    assert report.summary("fp8", [row], {})[2:5:2] == [
+    assert page.summary("fp8", [row], {})[2:5:2] == [
         "| m | / cuBLAS (w) | / cuBLAS (r) | / DeepGEMM (w) | / DeepGEMM (r) |",
         "| 64 | 0.889 | 0.889 | 0.800 | 0.500 |",
     ]
-    head, _, line = report.table("fp8", [row], {})[2:5]
+    head, _, line = page.table("fp8", [row], {})[2:5]
     assert head.split(" | ")[8:10] == ["/ DeepGEMM (w)", "/ DeepGEMM (r)"] and line.split(" | ")[8:10] == [
         "0.800",
         "0.500",
     ]
     del row["deepgemm_us_read"]
-    assert "DeepGEMM (r)" not in "".join(report.summary("fp8", [row], {}) + report.table("fp8", [row], {}))
+    assert "DeepGEMM (r)" not in "".join(page.summary("fp8", [row], {}) + page.table("fp8", [row], {}))
 
 
 def test_both_cards_stand_beside_the_goals() -> None:
@@ -120,7 +120,7 @@ H100, H200 = "NVIDIA H100 80GB HBM3", "NVIDIA H200"
 @pytest.mark.parametrize(("name", "file"), [(H100, "dense_h100.json"), (H200, "dense_h200.json")])
 def test_results_go_to_the_file_of_the_card(name: str, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the suite alone, and of the command that writes pages behind it."""
-    dense, command, report = module("dense"), module("__main__"), module("report")
+    dense, command, measured = module("dense"), module("__main__"), module("measured")
     written: list[Path] = []
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--few"])
     monkeypatch.setattr(dense, "card", lambda: name)
@@ -128,7 +128,7 @@ def test_results_go_to_the_file_of_the_card(name: str, file: str, monkeypatch: p
     monkeypatch.setattr(dense, "suite", lambda path, *_: written.append(path))
     dense.main()
     command.main()
-    assert written == 2 * [report.RESULTS / file]
+    assert written == 2 * [measured.RESULTS / file]
 
 
 def test_a_card_without_a_file_of_results_is_told_to_name_one() -> None:
@@ -191,13 +191,13 @@ def test_what_writes_results_looks_again_whose_they_are(monkeypatch: pytest.Monk
 
 
 def test_pages_take_a_card_s_results_from_its_own_file_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    report = module("report")
-    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    measured = module("measured")
+    monkeypatch.setattr(measured, "RESULTS", tmp_path)
     for name, card in (("host_h200.json", H200), ("host_h100.json", H200), ("peers_h100.json", None)):
         (tmp_path / name).write_text(json.dumps({"environment": {"card": card}} if card else {}))
-    assert report.load("host_h200.json") == {"environment": {"card": H200}} and report.load("peers_h100.json") == {}
+    assert measured.load("host_h200.json") == {"environment": {"card": H200}} and measured.load("peers_h100.json") == {}
     with pytest.raises(SystemExit, match=rf"host_h100.json: has results of {H200}, and its name says {H100}; measure"):
-        report.load("host_h100.json")
+        measured.load("host_h100.json")
 
 
 def test_times_of_another_card_are_not_merged(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_results_of_the_same_card_or_of_none_are_replaced(tmp_path: Path) -> Non
 
 
 def test_versions_of_libraries_are_kept_where_they_import(monkeypatch: pytest.MonkeyPatch) -> None:
-    environment, report = module("environment"), module("report")
+    environment, measured = module("environment"), module("measured")
 
     def found(name: str) -> ModuleType:
         if name == "triton":
@@ -241,7 +241,7 @@ def test_versions_of_libraries_are_kept_where_they_import(monkeypatch: pytest.Mo
     versions = environment.versions.__wrapped__()
     assert versions == {"deep_gemm": "2.6.1"}
     before = {"card": H200, "sms": "132", "nvrtc": "13.0", "torch": "2.11", "date": "2026-11-30"}
-    lines = [report.environment({"environment": {**before, **more}}) for more in ({}, versions)]
+    lines = [measured.environment({"environment": {**before, **more}}) for more in ({}, versions)]
     assert lines[0] == "NVIDIA H200 (132 SMs), NVRTC 13.0, torch 2.11, 2026-11-30"
     assert lines[1] == "NVIDIA H200 (132 SMs), NVRTC 13.0, torch 2.11, DeepGEMM 2.6.1, 2026-11-30"
 
