@@ -71,3 +71,19 @@ def test_rooms_load_only_the_libraries_they_may_know() -> None:
         for path in rooms()[room]:
             tops = {module.split(".")[0] for module in imports(path)} - set(sys.stdlib_module_names) - {"gemmgen"}
             assert tops <= allowed, f"{path.relative_to(PACKAGE)} imports {tops - allowed}"
+
+
+MOST_LINES = 400
+"""Of a file that is written by hand, as CONTRIBUTING.md says."""
+
+
+def test_files_are_short() -> None:
+    written = [
+        path
+        for room in ("gemmgen", "tests", "benchmarks", "examples")
+        for kind in ("py", "cuh", "jinja")
+        for path in (TOP / room).rglob(f"*.{kind}")
+    ]
+    assert len(written) > 500
+    long = {str(path.relative_to(TOP)): len(path.read_text().splitlines()) for path in written}
+    assert not [f"{path}: {lines}" for path, lines in long.items() if lines > MOST_LINES]
