@@ -175,7 +175,10 @@ def check_found_runs(spec: KernelSpec) -> None:
             f"{FOUND_STEPS} places in {alignment} rows; use a tile that has a larger divisor in common with it"
         )
     if any(isinstance(each, Reduce) for each in spec.epilogue):
-        raise ValueError(f"{where} and a reduction, whose warps meet by rows of tiles; leave the alignment out")
+        raise ValueError(
+            f"{where} and a reduction, whose warps meet by rows of tiles; pad groups to a multiple of a tile's rows, "
+            "64 or 128, and leave it out, or use groups by ends"
+        )
 
 
 def found_run_bytes(spec: KernelSpec) -> int:

@@ -36,11 +36,20 @@ FP8_TALL = Shape(256, 128, unroll=1, staging=4, overlap=True, rounds=True, strip
 BF16_SHAPES = (Shape(128, 256, unroll=1, raster=16),)
 BF16_TALL = Shape(256, 128, unroll=1)
 ALIGNED_ROWS = 128
-"""Rows that padded groups start at multiples of, if nothing else is said: tiles of more would be of two groups."""
+"""Rows that padded groups start at multiples of, if nothing else is said."""
 
 
-def grouped_shapes(factors: DType, by: str) -> tuple[Shape, ...]:
-    """The tiles of row groups on sm90 by the type of the factors and what layouts hold, few rows first."""
+def grouped_shapes(factors: DType, by: str, sfb_columns: int = 128) -> tuple[Shape, ...]:
+    """The tiles of row groups on sm90 by the type of the factors and what layouts hold, few rows first.
+
+    With a scale of B for every column, which no strip holds, three warpgroups and 256 rows would spill.
+    """
+    if sfb_columns == 1:
+        return tuple(
+            replace(shape, strips=1)
+            for shape in grouped_shapes(factors, by)
+            if shape.groups < 3 and not (shape.m > 128 and shape.overlap)
+        )
     one_byte = factors == DType.E4M3
     large = FP8_SHAPES if one_byte else BF16_SHAPES
     if by == "ids" and one_byte:

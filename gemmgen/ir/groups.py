@@ -35,8 +35,9 @@ class RowGroups(Node):
     - ``ids``, for every row the number of its group, or -1. A tile of rows is of the group of its first row, and none
       where that is -1, so groups start at multiples of the tile and padding follows their rows. Of CTAs that multiply
       together, the rows of all are one tile.
-      With an ``alignment`` groups start at multiples of that many rows, and tiles, of any number, begin where a group
-      does and at every tile's rows from there; a tile then ends at the first row that is not its group's.
+      With an ``alignment`` groups start at multiples of that many rows, and tiles, at 16 places in it at most, begin
+      where a group does and at every tile's rows from there; a tile then ends at the first row that is not its
+      group's. Where a group goes on behind a multiple, all rows up to it are taken to be the group's.
     - ``ends``, for every group the row behind its last; it starts where the one before ended, rounded up to a multiple
       of ``alignment``. With 1 there is no padding. ``zero_padding`` fills rows of outputs between groups, and what
       scales they have, with 0.

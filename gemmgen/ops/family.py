@@ -82,12 +82,16 @@ class Family(Generic[S]):
     """Tiles for epilogues that fit none of those."""
     last: Last = as_it_is
     """What becomes of a kernel with its epilogue; the same function for the same change."""
+    beside: bool = False
+    """Whether others are compared with those that an epilogue does fit."""
 
     def candidates(self, epilogue: Epilogue | None) -> tuple[Candidate, ...]:
         """A kernel for each tile, with another epilogue if there is one."""
         if epilogue is None:
             return tuple(self._candidate(shape, None) for shape in self.shapes)
-        shapes = self._admitting(self.fused or self.shapes, epilogue) or self._admitting(self.others, epilogue)
+        shapes = self._admitting(self.fused or self.shapes, epilogue)
+        if not shapes or self.beside:
+            shapes += self._admitting(tuple(each for each in self.others if each not in shapes), epilogue)
         if not shapes:
             usual = next((shape for shape in self.shapes if not shape.swap), None)
             first = _refusal(self.make(usual or self.shapes[0]), epilogue, self.last)

@@ -73,13 +73,13 @@ def problem_of(groups: Groups | None, sizes: Mapping[str, int]) -> dict[str, Any
     if groups is None:
         return problem
     rows, count = groups.expected(sizes)
-    found = {"searched": False} if groups.by == "ids" and not may_be_searched(groups, sizes["m"], sizes["g"]) else {}
-    return {**problem, "m": rows, "groups": groups._replace(rows=0), "group_count": count, **found}
+    searched = may_be_searched(groups, sizes["m"], sizes["g"])
+    return {**problem, "m": rows, "groups": groups._replace(rows=0), "group_count": count, "searched": searched}
 
 
 def may_be_searched(groups: Groups, rows: int, count: int) -> bool:
-    """Whether a launch may look for groups by row ids, so many in so many rows."""
-    return rows <= FOUND_PARTS * groups.alignment and count <= FOUND_GROUPS
+    """Whether a launch may look for groups, so many in so many rows: by ids."""
+    return groups.by == "ids" and rows <= FOUND_PARTS * groups.alignment and count <= FOUND_GROUPS
 
 
 @cache

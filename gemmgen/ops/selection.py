@@ -26,7 +26,7 @@ from gemmgen.catalog import (
     Shape,
     WarpShape,
 )
-from gemmgen.ir import Arch, ClusterSplitK, DType, Epilogue, KernelSpec
+from gemmgen.ir import FOUND_PARTS, FOUND_STEPS, Arch, ClusterSplitK, DType, Epilogue, KernelSpec
 from gemmgen.ops import choice, choice_grouped, choice_prenorm, choice_sm100, choice_sm120
 from gemmgen.ops.cost import Cost
 from gemmgen.ops.family import Candidate, Family, Last, S, Selection, as_it_is
@@ -88,8 +88,8 @@ class Choices:
     """Rows shared out among groups; then m is what a group is expected to have."""
     group_count: int = 1
     """Groups that have rows."""
-    searched: bool = True
-    """Of sm90: a launch may look for groups by row ids. All rows, or groups, may be too many, with few expected."""
+    searched: bool | None = None
+    """Of sm90: whether a launch may look for groups by row ids, which all rows decide; None goes by those expected."""
 
 
 def spec_for(
@@ -175,12 +175,12 @@ def _candidates(
 def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choices) -> Family[Shape]:
     d, residual, direct = choices.d, choices.residual, choices.direct_store
     last, groups = _last(choices), choices.groups
-    count = choices.group_count
-    searched = groups is not None and choices.searched and may_be_searched(groups, m * count, count)
+    searched = _searched(choices, m)
+    beside = searched and groups is not None and groups.alignment % DEFAULT != 0
     wide = dividing(groups, catalog.WIDE_GROUPED_SHAPES, _unit_rows, searched) if groups else ()
     if operator == "fp8_gemm_nt":
         given = (d, residual, choices.sfa_major, choices.sfb_columns, direct)
-        tiles = catalog.grouped_shapes(DType.E4M3, groups.by) if groups else ()
+        tiles = catalog.grouped_shapes(DType.E4M3, groups.by, choices.sfb_columns) if groups else ()
         dense = catalog.gradient_shapes(DType.E4M3, direct) if choices.accumulate else catalog.fp8_shapes(*given)
         shapes = _admitted(choices, dense, tiles, _unit_rows, searched)
         fused = tuple(catalog.behind(shape, choices.epilogue) for shape in shapes)
@@ -192,6 +192,7 @@ def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choic
             fused,
             wide,
             last,
+            beside=beside,
         )
     layout = operator.removeprefix("bf16_gemm_")
     grouped = catalog.grouped_shapes(DType.BF16, groups.by) if groups else ()
@@ -205,7 +206,16 @@ def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choic
         lambda shape: _bf16(layout, shape, d, residual, direct),
         others=wide,
         last=last,
+        beside=beside,
     )
+
+
+def _searched(choices: Choices, m: int) -> bool:
+    """Whether a launch may look for groups by row ids."""
+    groups, count = choices.groups, choices.group_count
+    if groups is None or groups.by != "ids":
+        return False
+    return may_be_searched(groups, m * count, count) if choices.searched is None else choices.searched
 
 
 def _rule_sm90(choices: Choices, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -> Callable[[Shape], Cost]:
@@ -305,11 +315,18 @@ def _admitted(
         sizes = " and ".join(str(each) for each in sorted({rows(shape) for shape in shapes}))
         raise ValueError(
             f"grouped_layout: has a group for every row, and groups start at multiples of {groups.alignment} rows; "
-            f"tiles here have {sizes} rows, which must divide that, as a tile is of one group; "
+            f"tiles here have {sizes} rows, which must divide that, as a tile is of one group{_unless_found(choices)}; "
             f"set_mk_alignment_for_contiguous_layout({DEFAULT}) and pad groups to it, or pass the groups' ends with "
             "use_psum_layout or offsets"
         )
     return found
+
+
+def _unless_found(choices: Choices) -> str:
+    """What else serves on sm90, and did not."""
+    if choices.arch != Arch.SM90:
+        return ""
+    return f", or begin at {FOUND_STEPS} places in it at most, with {FOUND_PARTS} times as many rows at most"
 
 
 def _unit_rows(shape: Shape) -> int:

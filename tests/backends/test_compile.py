@@ -103,6 +103,11 @@ def found(product: Callable[..., KernelSpec], early: bool) -> KernelSpec:
     return catalog.in_row_groups(catalog.launched_early(spec) if early else spec, "ids", 128)
 
 
+def by_columns(shape: catalog.Shape, by: str) -> KernelSpec:
+    """Groups whose B has a scale for each column, added to what is there."""
+    return catalog.in_row_groups(catalog.fp8_gemm_nt(shape, DType.F32, residual=True, sfb_columns=1), by)
+
+
 VARIANTS: dict[str, Callable[[], KernelSpec]] = {
     "fp8_gemm_nt, programmatic launch": lambda: catalog.fp8_gemm_nt(SMALL, programmatic_launch=True),
     **{
@@ -148,6 +153,11 @@ VARIANTS: dict[str, Callable[[], KernelSpec]] = {
         f"tiles of {dtype} that begin where groups do{early}": partial(found, product, bool(early))
         for dtype, product in (("e4m3", catalog.fp8_gemm_nt), ("bf16", partial(catalog.bf16_gemm, "nt")))
         for early in ("", ", programmatic launch")
+    },
+    **{
+        f"a scale for each column of groups by {by}, {shape.label}": partial(by_columns, shape, by)
+        for by in ("ids", "ends", "counts")
+        for shape in catalog.grouped_shapes(DType.E4M3, by, 1)[-2:]
     },
     "a gate on sm90's widest tile": lambda: gated(catalog.bf16_gemm("nt", catalog.Shape(128, 256)), "interleaved"),
     "a gate on sm90's pair of CTAs": lambda: gated(catalog.bf16_gemm("nt", catalog.Shape(128, 256, cluster=(2, 1)))),

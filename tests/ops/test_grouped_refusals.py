@@ -158,7 +158,7 @@ def test_an_alignment_that_no_tile_divides() -> None:
         contiguous(problem, offsets=False)
 
 
-def test_an_epilogue_that_no_tile_of_so_few_rows_has() -> None:
+def test_an_epilogue_that_no_tile_of_that_alignment_has() -> None:
     ops.set_mk_alignment_for_contiguous_layout(272)
     problem = fp8_problem(ids((3, 5), 272), n=128)
     message = (

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gemmgen.ir import RowGroups
+from gemmgen import catalog
+from gemmgen.backends import lower
+from gemmgen.ir import DType, RowGroups
 from gemmgen.ops import spec_for
 from gemmgen.ops.groups import Groups, contiguous, masked, problem_of
+from gemmgen.ops.selection import Choices, select
 from gemmgen.runtime.architectures import SMS
 
 N, K = 6144, 7168
@@ -40,9 +43,16 @@ def test_tiles_begin_where_groups_do_while_a_launch_may_look_for_them() -> None:
         spec = spec_for("fp8_gemm_nt", sms=132, **problem_of(groups, problem))
         assert isinstance(spec.groups, RowGroups) and spec.groups.found == searched, problem
     spec = spec_for("fp8_gemm_nt", 4096, N, K, 132, groups=groups, group_count=33)
-    assert 128 % spec.tile.m == 0
+    assert 128 % spec.tile.m == 0  # as many rows as are expected would be too many, and nobody says otherwise
+    spec = spec_for("fp8_gemm_nt", sms=132, **problem_of(groups, {**sizes, "g": 33}))
+    assert spec.tile.m == 192
     spec = spec_for("bf16_gemm_nt", 1024, N, K, 132, groups=Groups("ids", 64), group_count=4)
     assert spec.tile.m == 128 and spec.groups == RowGroups(by="ids", layout="layout", alignment=64)
+    with pytest.raises(ValueError, match="must divide that, as a tile is of one group, or begin at 16 places in it"):
+        spec_for("bf16_gemm_nt", 64, N, K, 132, groups=Groups("ids", 272), direct_store=True)
+    for rows in (0, 64, 1024):  # a hint refuses nothing
+        direct = problem_of(Groups("ids", 16, rows=rows), {"m": 1024, "n": 71, "k": 128, "g": 20})
+        assert spec_for("bf16_gemm_nt", sms=132, direct_store=True, **direct).tile.m == 64
     hinted = spec_for("fp8_gemm_nt", sms=132, **problem_of(Groups("ids", 16, rows=64), {**sizes, "m": 20000}))
     assert 16 % hinted.tile.m == 0
 
@@ -110,3 +120,24 @@ def test_tiles_of_three_warpgroups_serve_groups_that_start_anywhere() -> None:
         assert (spec.tile.m, spec.tile.n, spec.math.warps) == (192, 128, 12), spec.name
     spec = spec_for("fp8_gemm_nt", 4288, 6144, 7168, 132, groups=Groups("ids", 128), group_count=8)
     assert spec.tile.m == 192 and spec.groups == RowGroups(by="ids", layout="layout", alignment=128)
+
+
+@pytest.mark.parametrize("by", ["ids", "ends", "counts"])
+@pytest.mark.parametrize("alignment", [16, 64, 128, 272])
+def test_every_candidate_of_groups_can_be_lowered(by: str, alignment: int) -> None:
+    """Also with a scale of B for each column, whatever is stored, and where an epilogue leaves few tiles."""
+    groups, quantised = Groups(by, alignment if by != "counts" else 1), catalog.mxfp8_output(False)
+    for form in ({}, {"d": DType.F32}, {"d": DType.F32, "residual": True}, {"sfb_columns": 1}, {"sfa_major": "k"}):
+        choices = Choices(groups=groups, group_count=4, **form)
+        for each in select("fp8_gemm_nt", 700, 512, 512, 132, choices).candidates:
+            lower(each.spec)
+    if alignment < 272:
+        for each in select("fp8_gemm_nt", 700, 512, 512, 132, Choices(groups=groups, epilogue=quantised)).candidates:
+            lower(each.spec)
+
+
+def test_scales_of_columns_have_large_tiles_too() -> None:
+    for by in ("ids", "ends", "counts"):
+        choices = {"groups": Groups(by, 128 if by == "ids" else 1), "group_count": 4, "sfb_columns": 1}
+        spec = spec_for("fp8_gemm_nt", 4096, 4096, 4096, 132, **choices)
+        assert spec.tile.n >= 192 and spec.math.warps == 8, spec.name

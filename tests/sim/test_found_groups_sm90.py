@@ -70,6 +70,27 @@ def test_a_group_may_lie_in_several_pieces() -> None:
     assert (found[0][ids < 0] == 7).all() and not (found[0][ids >= 0] == 7).all(dim=1).any()
 
 
+LAST = {
+    "parts of nobody behind one that is not full": (FINE, 128, (0,) * 127 + (-1,) * 384),
+    "a tile that ends with the last part, which is not full": (Shape(128, 32, unroll=1), 256, (0,) * 215 + (-1,) * 41),
+}
+
+
+@pytest.mark.parametrize("what", LAST)
+def test_rows_behind_the_last_part(what: str) -> None:
+    shape, alignment, ids = LAST[what]
+    given = Layout(ids, len(ids), ((0, ids.count(0)),))
+    problem(fp8_gemm_nt(shape), "ids", alignment, given, n=40).run("random")
+
+
+@pytest.mark.parametrize("shape", [Shape(64, 32, groups=1), Shape(32, 64, groups=1, swap=True, stream=True)])
+def test_a_last_tile_that_reaches_behind_the_matrix(shape: Shape) -> None:
+    """Stores that no copy engine clips: rows are the group's to the last one there is."""
+    rows = 97
+    dense = bf16_gemm("nt", shape, direct_store=not shape.swap)
+    problem(dense, "ids", 16 if shape.m > 16 else 48, Layout((0,) * rows, rows, ((0, rows),)), n=71).run("late")
+
+
 def test_ids_of_no_group_find_no_tiles() -> None:
     ids = (0, 0, 7, 2**31 - 1, -9, 1, 1, 1, -(2**31), 2, 2)
     given = [group for group in ids for _ in range(128)][:-5]

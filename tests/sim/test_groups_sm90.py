@@ -11,6 +11,7 @@ import pytest
 import torch
 from grouped import Layout, Problem, by_counts, layout_by, summed
 
+from gemmgen import catalog
 from gemmgen.backends import lower
 from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt, fused
 from gemmgen.catalog.grouped import in_row_groups
@@ -138,6 +139,13 @@ def test_rows_between_groups_do_not_count(kind: str, by: str) -> None:
     for rows in zip(*results, strict=True):
         for name, first in rows[0].items():
             assert all(torch.equal(each[name].view(torch.uint8), first.view(torch.uint8)) for each in rows)
+
+
+@pytest.mark.parametrize("by", WAYS)
+def test_a_scale_for_each_column_of_large_tiles(by: str) -> None:
+    for shape in catalog.grouped_shapes(DType.E4M3, by, 1)[-2:]:
+        dense = fp8_gemm_nt(shape, DType.F32, residual=True, sfb_columns=1)
+        problem(dense, by, n=shape.n + 8).run("random")
 
 
 # ---------------------------------------------------------------------------------------------- epilogues

@@ -133,7 +133,7 @@ constexpr u32 common_divisor(u32 x, u32 y) { return y == 0 ? x : common_divisor(
 
 // Where groups lie by row ids, for tiles whose rows need not divide ALIGNMENT, at whose multiples groups start. Neighbouring
 // parts of ALIGNMENT rows, all of one group but for padding behind the last one's, are a run. Runs are found when the launch
-// begins: a thread a part looks what ids say of it, all at once, and leaves it at PLACE of shared memory; a warp makes runs
+// begins: a thread a part reads what ids say of it, all at once, and leaves it at PLACE of shared memory; a warp makes runs
 // of that, from the last to the first, and fills the table behind it from its end. There are MOST parts at most.
 template <u32 PLACE, u32 MOST, u32 TILE_M, u32 ALIGNMENT>
 class Runs {
