@@ -158,12 +158,13 @@ def finds_runs(spec: KernelSpec) -> bool:
 
 def check_found_runs(spec: KernelSpec) -> None:
     """Refuse tiles that begin where the copy engine starts no box, or at more places than are looked at."""
-    if not isinstance(spec.groups, RowGroups) or not finds_runs(spec):
+    groups = spec.groups
+    if not isinstance(groups, RowGroups) or not groups.found:
         return
-    where, alignment = f"spec {spec.name!r} has groups by ids with an alignment", spec.groups.alignment
+    where, alignment = f"spec {spec.name!r} has groups by ids with an alignment", groups.alignment
     if spec.arch != Arch.SM90:
         raise ValueError(f"{where}, which are lowered for sm90 alone; leave it out and use tiles that divide it")
-    step = spec.groups.first_rows(spec.tile.m)
+    step = groups.first_rows(spec.tile.m)
     if step % WORDS_A_CHUNK:
         raise ValueError(
             f"{where} of {alignment}, where tiles of {spec.tile.m} rows begin at multiples of {step}; TMA starts boxes "

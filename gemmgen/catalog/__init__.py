@@ -25,6 +25,7 @@ from gemmgen.catalog.fused import (
 from gemmgen.catalog.grouped import (
     LAYOUT,
     WIDE_GROUPED_SHAPES,
+    finds_groups,
     grouped_shapes,
     in_k_groups,
     in_row_groups,
@@ -159,6 +160,7 @@ __all__ = [
     "bf16_shapes",
     "bf16_shapes_sm100",
     "bf16_shapes_sm120",
+    "finds_groups",
     "finish_of",
     "finished_output",
     "fp8_gemm_nt",

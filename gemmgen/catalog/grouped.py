@@ -46,9 +46,7 @@ def grouped_shapes(factors: DType, by: str, sfb_columns: int = 128) -> tuple[Sha
     """
     if sfb_columns == 1:
         return tuple(
-            replace(shape, strips=1)
-            for shape in grouped_shapes(factors, by)
-            if shape.groups < 3 and not (shape.m > 128 and shape.overlap)
+            replace(shape, strips=1) for shape in grouped_shapes(factors, by) if shape not in (FP8_FINE, FP8_TALL)
         )
     one_byte = factors == DType.E4M3
     large = FP8_SHAPES if one_byte else BF16_SHAPES
@@ -59,6 +57,11 @@ def grouped_shapes(factors: DType, by: str, sfb_columns: int = 128) -> tuple[Sha
     if by == "ends":
         large = (FP8_APART, FP8_FINE, *large[1:], FP8_TALL) if one_byte else (*large, BF16_TALL)
     return (*SWAPPED_SHAPES, LOW, SQUARE, *large)
+
+
+def finds_groups(by: str, alignment: int, rows: int) -> bool:
+    """Whether a launch looks for groups before it has tiles of so many rows: by ids, where they do not divide."""
+    return by == "ids" and alignment % rows != 0
 
 
 WIDE_GROUPED_SHAPES = (

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from gemmgen.catalog.dense import Shape, bf16_gemm, fp8_gemm_nt
+from gemmgen.catalog.dense import bf16_gemm, fp8_gemm_nt
 from gemmgen.catalog.fused import mxfp8_output
-from gemmgen.catalog.grouped import ALIGNED_ROWS, FP8_FINE, FP8_SHAPES, LOW, SQUARE, grouped_shapes, in_row_groups
+from gemmgen.catalog.grouped import (
+    ALIGNED_ROWS,
+    FP8_FINE,
+    FP8_SHAPES,
+    LOW,
+    SQUARE,
+    finds_groups,
+    grouped_shapes,
+    in_row_groups,
+)
 from gemmgen.catalog.grouped_sm100 import grouped_sm100
 from gemmgen.catalog.grouped_sm120 import grouped_sm120
 from gemmgen.catalog.k_grouped import k_grouped
@@ -26,16 +35,13 @@ def grouped_specs() -> dict[str, KernelSpec]:
 def _rows_sm90() -> Iterator[KernelSpec]:
     for by, alignment, zero_padding in LAYOUTS:
         for shape in grouped_shapes(DType.E4M3, by):
-            yield in_row_groups(fp8_gemm_nt(shape), by, _alignment(shape, by, alignment), zero_padding)
+            found = finds_groups(by, ALIGNED_ROWS, shape.m)
+            yield in_row_groups(fp8_gemm_nt(shape), by, ALIGNED_ROWS if found else alignment, zero_padding)
     for by, alignment, zero_padding in LAYOUTS:
         for shape in grouped_shapes(DType.BF16, by):
             yield in_row_groups(bf16_gemm("nt", shape), by, alignment, zero_padding)
         yield in_row_groups(bf16_gemm("nn", SQUARE), by, alignment, zero_padding)
     for by in ("ids", "ends"):
         for shape in (LOW, FP8_FINE, *FP8_SHAPES):
-            yield in_row_groups(mxfp8_output(False).of(fp8_gemm_nt(shape)), by, _alignment(shape, by))
-
-
-def _alignment(shape: Shape, by: str, alignment: int = 1) -> int:
-    """By ids a launch finds where groups lie if a tile's rows do not divide what they start at multiples of."""
-    return ALIGNED_ROWS if by == "ids" and ALIGNED_ROWS % shape.m else alignment
+            found = finds_groups(by, ALIGNED_ROWS, shape.m)
+            yield in_row_groups(mxfp8_output(False).of(fp8_gemm_nt(shape)), by, ALIGNED_ROWS if found else 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import gcd
 
-from gemmgen.ir import FOUND_STEPS
+from gemmgen.ir import FOUND_PARTS, FOUND_STEPS, Arch
 from gemmgen.ops.family import S
 from gemmgen.ops.groups import Groups
 
@@ -27,9 +27,11 @@ def dividing(groups: Groups, shapes: tuple[S, ...], rows: Callable[[S], int], se
     return tuple(shape for shape in shapes if fits(rows(shape)))
 
 
-def found_by(groups: Groups | None) -> Callable[[int], bool]:
-    """Whether a launch finds groups before tiles of so many rows, on sm90: by ids, where they do not divide."""
-    return lambda rows: groups is not None and groups.by == "ids" and groups.alignment % rows != 0
+def unless_found(arch: str) -> str:
+    """What else than tiles that divide serves on sm90, for a message that says why none does."""
+    if arch != Arch.SM90:
+        return ""
+    return f", or begin at {FOUND_STEPS} places in it at most, with {FOUND_PARTS} times as many rows at most"
 
 
 def _may_begin(alignment: int, rows: int) -> bool:

@@ -26,11 +26,11 @@ from gemmgen.catalog import (
     Shape,
     WarpShape,
 )
-from gemmgen.ir import FOUND_PARTS, FOUND_STEPS, Arch, ClusterSplitK, DType, Epilogue, KernelSpec
+from gemmgen.ir import Arch, ClusterSplitK, DType, Epilogue, KernelSpec
 from gemmgen.ops import choice, choice_grouped, choice_prenorm, choice_sm100, choice_sm120
 from gemmgen.ops.cost import Cost
 from gemmgen.ops.family import Candidate, Family, Last, S, Selection, as_it_is
-from gemmgen.ops.group_tiles import dividing, found_by
+from gemmgen.ops.group_tiles import dividing, unless_found
 from gemmgen.ops.groups import GROUPED_NAME, Groups, may_be_searched
 from gemmgen.ops.mk_alignment import DEFAULT
 from gemmgen.ops.tuned import Card, measured
@@ -220,10 +220,14 @@ def _searched(choices: Choices, m: int) -> bool:
 
 def _rule_sm90(choices: Choices, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -> Callable[[Shape], Cost]:
     """What a tile costs; sums that are added to, mostly of groups, go by the rule of groups."""
-    count, of_rows = choices.group_count, choices.groups is not None
+    count, groups, of_rows = choices.group_count, choices.groups, choices.groups is not None
+
+    def of_group(shape: Shape) -> Cost:
+        found = groups is not None and catalog.finds_groups(groups.by, groups.alignment, shape.m)
+        return choice_grouped.cost(shape, m, n, k_bytes, sms, promoted, count, of_rows, found)
+
     if of_rows or choices.accumulate:
-        found = found_by(choices.groups)
-        return lambda shape: choice_grouped.cost(shape, m, n, k_bytes, sms, promoted, count, of_rows, found(shape.m))
+        return of_group
     return lambda shape: choice.cost(shape, m, n, k_bytes, sms, promoted)
 
 
@@ -315,18 +319,11 @@ def _admitted(
         sizes = " and ".join(str(each) for each in sorted({rows(shape) for shape in shapes}))
         raise ValueError(
             f"grouped_layout: has a group for every row, and groups start at multiples of {groups.alignment} rows; "
-            f"tiles here have {sizes} rows, which must divide that, as a tile is of one group{_unless_found(choices)}; "
-            f"set_mk_alignment_for_contiguous_layout({DEFAULT}) and pad groups to it, or pass the groups' ends with "
-            "use_psum_layout or offsets"
+            f"tiles here have {sizes} rows, which must divide that, as a tile is of one group"
+            f"{unless_found(choices.arch)}; set_mk_alignment_for_contiguous_layout({DEFAULT}) and pad groups to it, or "
+            "pass the groups' ends with use_psum_layout or offsets"
         )
     return found
-
-
-def _unless_found(choices: Choices) -> str:
-    """What else serves on sm90, and did not."""
-    if choices.arch != Arch.SM90:
-        return ""
-    return f", or begin at {FOUND_STEPS} places in it at most, with {FOUND_PARTS} times as many rows at most"
 
 
 def _unit_rows(shape: Shape) -> int:
@@ -348,11 +345,9 @@ def _grouped(groups: Groups | None) -> Last:
     if groups is None:
         return as_it_is
 
-    found = found_by(groups)
-
     def last(spec: KernelSpec) -> KernelSpec:
-        looks = spec.arch == Arch.SM90 and found(spec.tile.m)
-        alignment = groups.alignment if looks or groups.by == "ends" else 1
+        found = spec.arch == Arch.SM90 and catalog.finds_groups(groups.by, groups.alignment, spec.tile.m)
+        alignment = groups.alignment if found or groups.by == "ends" else 1
         return catalog.in_row_groups(spec, groups.by, alignment, groups.zero_padding)
 
     return cache(last)

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from grouped_launch import ALIGNMENT, CUDA
 from grouped_problems import SENTINEL, Layout, along_m, counts_of, ends, ids
 
 from gemmgen import ops
 
-CUDA = "cuda"
-ALIGNMENT = 128
 FORMS = ("ids", "psum", "psum_zeros", "offsets", "masked")
 KINDS = ("fp8", "bf16")
 
