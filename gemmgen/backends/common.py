@@ -60,7 +60,7 @@ def check_cluster(spec: KernelSpec) -> None:
     """Refuse clusters of more CTAs than are lowered for the architecture, and what only one has."""
     if isinstance(spec.schedule, ClusterSplitK) and spec.arch != Arch.SM90:
         raise ValueError(f"spec {spec.name!r} has schedule cluster_split_k, which is lowered for sm90 alone")
-    for field in ("evict_first", "part_rows"):
+    for field in ("evict_first", "part_rows", "to_l2"):
         if spec.arch != Arch.SM90 and getattr(spec.load.body, field, None):
             raise ValueError(f"role {spec.load.name!r} has {field}, which is lowered for sm90 alone; leave it out")
     limit = LIMITS[spec.arch].cluster_size

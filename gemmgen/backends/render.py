@@ -94,6 +94,7 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
     boxes = [_box_part(plan, ring, part) for part in ring.parts if part.copy_by == "tma"]
     of_rows, of_columns = _extents_of(plan, mma)
     strips = next((each for each in plan.rings if each.every > 1), None)
+    columns_held = mma.sfb_per_column and mma.row_blocks > 1 and mma.col_blocks == 1
     return {
         "ring": ring,
         "math": math,
@@ -114,7 +115,8 @@ def _sm90_view(plan: Plan) -> dict[str, Any]:
         "b_layout": _layout(plan, mma.b_major, of_columns),
         "mma_call": MMA_CALLS[dtype],
         "group_rows": 64 * mma.row_blocks,
-        "columns_held": mma.sfb_per_column and mma.row_blocks > 1 and mma.col_blocks == 1,
+        "columns_held": columns_held,
+        "scales_beside": strips is not None or (columns_held and mma.whole_rounds),
         "two_sums": mma.cast_a and mma.row_blocks * mma.col_blocks * mma.width <= FEW_COLUMNS,
         "skips_idle_rows": groups.skips_idle_rows(plan, math.warps),
         "shift": _shift(plan, ring, mma),

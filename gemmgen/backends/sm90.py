@@ -125,6 +125,7 @@ def lower(spec: KernelSpec) -> Plan:
         starts=sums_start(spec),
         push=placed(push, shared_bytes),
         ahead=spec.ahead,
+        to_l2=getattr(spec.load.body, "to_l2", ()),
         groups=spec.groups,
         map_edits=edits,
         found_runs=found_runs(spec, shared_bytes),

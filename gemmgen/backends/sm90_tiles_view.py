@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gemmgen.backends.groups import address
+from gemmgen.backends.groups import address, group_coordinate
 from gemmgen.backends.names import place_name
 from gemmgen.backends.sm90_tiles import cut_tx_bytes
 from gemmgen.ir import ClusterSplitK, MmaPlan, Plan, RingPlan, RowGroups
@@ -29,6 +29,7 @@ def tiles_view(plan: Plan, ring: RingPlan) -> dict[str, Any]:
     return {
         "row_parts": parts and f"{place}::parts_of<{parts.part_rows}>({_rows_end(plan)} - tile.m())",
         "maps_ahead": list(_maps_ahead(plan, ring)),
+        "to_l2": [_to_l2(plan, name) for name in plan.to_l2],
         "tile_loops": loops,
         "unit_regs": mma.width // 2,
         "tile_first": plan.cut_mma is not None or walks,
@@ -47,6 +48,14 @@ def _maps_ahead(plan: Plan, ring: RingPlan) -> Iterator[str]:
         place, rows = place_name(ring, entry.operand), f"<{entry.part_rows}>"
         parts = "parts" if isinstance(plan.schedule, ClusterSplitK) else f"{place}::parts_of{rows}(p.m)"
         yield f"{place}::map_of{rows}({', '.join(f'p.{name}' for name in entry.names)}, {parts})"
+
+
+def _to_l2(plan: Plan, operand: str) -> str:
+    """Fetches a share of the tile's part of an operand for the K block `kb`."""
+    entry = next(entry for entry in plan.tensor_maps if entry.operand == operand)
+    cols, rows = entry.box[:2]
+    place = f"p.{operand}, tile.m(), tile.n(), k_blocks - kb, k_blocks{group_coordinate(plan, operand)}"
+    return f"gemmgen::to_l2<TILE_M, TILE_N, {rows}, {cols}>({place});"
 
 
 def _rows_end(plan: Plan) -> str:

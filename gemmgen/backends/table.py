@@ -185,6 +185,8 @@ def _store(plan: Plan) -> str:
     store = plan.store
     heads = store.heads
     moved = f", heads of {heads.left} + {heads.right} columns {heads.mid} apart" if heads else ""
+    moved += ", added to what is there" if store.accumulate else ""
+    moved += ", which L2 is asked for ahead" if store.operand in plan.to_l2 else ""
     if store.through is None:
         return f"direct {store.dtype}{moved}"
     turn = f", {store.turn} at a time" if store.turn > 1 else ""

@@ -220,10 +220,18 @@ def _dense(
 
 
 def accumulating(spec: KernelSpec) -> KernelSpec:
-    """The same kernel, which adds to what its output holds; of any architecture, staged and fp32."""
+    """The same kernel, which adds to what its output holds; of any architecture, fp32.
+
+    On sm90 L2 is asked for that beside products, where CTAs walk whole tiles and stage them.
+    """
     store = spec.epilogue[-1]
     assert isinstance(store, Store)
-    return spec.replace(name=f"{spec.name}_add", epilogue=(*spec.epilogue[:-1], store.replace(accumulate=True)))
+    adding = spec.replace(name=f"{spec.name}_add", epilogue=(*spec.epilogue[:-1], store.replace(accumulate=True)))
+    if spec.arch != Arch.SM90 or store.through is None or not isinstance(spec.schedule, Persistent):
+        return adding
+    load = spec.load
+    fetching = load.replace(body=load.body.replace(to_l2=(store.to,)))
+    return adding.replace(roles=tuple(fetching if role is load else role for role in spec.roles))
 
 
 def launched_early(spec: KernelSpec) -> KernelSpec:

@@ -248,6 +248,8 @@ class Plan(Node):
     """Whether sums start from the vector that the chain's first step adds, instead of from 0."""
     push: PushPlan | None = None
     ahead: tuple[Name, ...] = ()
+    to_l2: tuple[Name, ...] = ()
+    """What is fetched to L2 beside a tile's last K blocks."""
     groups: Groups | None = None
     map_edits: MapEdits | None = None
     found_runs: FoundRuns | None = None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gemmgen.ir.roles import TmaLoad, Wgmma
 from gemmgen.ir.schedule import ClusterSplitK, CutRemainder, Persistent
+from gemmgen.ir.steps import Store
 
 if TYPE_CHECKING:
     from gemmgen.ir.spec import KernelSpec
@@ -42,6 +43,25 @@ def hints_fit(spec: KernelSpec) -> None:
         if name not in held:
             raise ValueError(
                 f"role {spec.load.name!r} has a hint for {name!r}, which it does not copy; it copies {held}"
+            )
+
+
+def fetched_fit(spec: KernelSpec) -> None:
+    """What is only fetched to L2 is an output that is added to, of the tile's columns, where CTAs have whole tiles."""
+    body = spec.load.body
+    assert isinstance(body, TmaLoad)
+    for name in body.to_l2:
+        last = spec.epilogue[-1]
+        staged = isinstance(last, Store) and last.accumulate and last.through is not None
+        where = f"role {spec.load.name!r} has to_l2={body.to_l2}"
+        if not staged or name != spec.output.name or spec.gate is not None or spec.output.heads is not None:
+            raise ValueError(
+                f"{where}, but {name!r} is no output that a Store through a ring adds the tile's columns to; leave it "
+                "out"
+            )
+        if not isinstance(spec.schedule, Persistent):
+            raise ValueError(
+                f"{where} and schedule {spec.schedule.kind}; only with Persistent are tiles fetched, so use it"
             )
 
 

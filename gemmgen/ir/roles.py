@@ -66,12 +66,16 @@ class TmaLoad(Node):
 
     With ``part_rows`` the last tiles of A come in boxes of so many rows, and those past the end stay away: the copy
     engine takes longer to fill a row with zeros than to copy one. What is in their place meets nothing that is kept.
+
+    L2 is asked for a tile of what is in ``to_l2``, beside its last K blocks: an output that memory adds to, for which
+    stores would else wait.
     """
 
     kind: Literal["tma_load"] = "tma_load"
     fills: Rings
     evict_first: tuple[Name, ...] = ()
     part_rows: Annotated[int, Field(ge=8, le=128, multiple_of=8)] | None = None
+    to_l2: tuple[Name, ...] = ()
 
     @property
     def drains(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from gemmgen.ir.groups import Groups, RowGroups, groups_fit
 from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import Operand, split_axis
 from gemmgen.ir.prologue import prologue_fits, slices_fit
-from gemmgen.ir.reading import ahead_fits, hints_fit, reads_fit
+from gemmgen.ir.reading import ahead_fits, fetched_fit, hints_fit, reads_fit
 from gemmgen.ir.roles import FetchTiles, Multiplier, Ring, Role, TmaLoad, TransposeScales
 from gemmgen.ir.schedule import Cluster, LaunchControl, Persistent, Schedule, SplitK, Tile
 from gemmgen.ir.steps import Apply, Bias, Cast, Gate, Keep, PrologueStep, Quantise, Reduce, Residual, Scale, Step, Store
@@ -387,6 +387,7 @@ CHECKS = (
     _multiplier_is_fed,
     ahead_fits,
     hints_fit,
+    fetched_fit,
     _operands_are_used,
     _chain_is_typed,
     _outputs_are_apart,

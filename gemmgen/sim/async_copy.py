@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .barrier_ops import find_barrier
-from .bulk import bulk_load, bulk_store, remote_stores, tensor_load, tensor_store, wait_bulk
+from .bulk import bulk_load, bulk_store, remote_stores, tensor_load, tensor_prefetch, tensor_store, wait_bulk
 from .control import active_bits
 from .errors import Fault, UnknownInstruction
 from .machine import AsyncOp
@@ -60,7 +60,7 @@ def cp_async_bulk(instr: Instr) -> Bind:
     if mods.flag("wait_group"):
         return _wait(instr, mods.flag("read"))
     if mods.flag("prefetch"):
-        return lambda warp, mask: lambda: None
+        return _tensor_prefetch(instr, mods) if mods.flag("tensor") else lambda warp, mask: lambda: None
     if mods.flag("tensor"):
         return _tensor_copy(instr, mods, "")
     return _bulk_copy(instr, mods, "")
@@ -88,6 +88,19 @@ def _tensor_copy(instr: Instr, mods: Mods, reduction: str) -> Bind:
     if completion != "mbarrier::complete_tx::bytes" or reduction:
         raise UnknownInstruction(f"{instr.opcode!r}: a load completes on an mbarrier")
     return _bind_tensor_load(instr, rank, multicast, pair)
+
+
+def _tensor_prefetch(instr: Instr, mods: Mods) -> Bind:
+    rank = int(mods.pick(("1d", "2d", "3d", "4d", "5d"), "0d")[0])
+    mods.flag("L2", "global", "tile", *_CACHE)
+    mods.done()
+
+    def bind(warp: Warp, mask: Mask | None) -> Call:
+        source = instr.operands[0]
+        tensor, coords = lane_address(warp, Mem(source.base, source.offset)), _coordinates(warp, source, rank)
+        return per_lane(warp, mask, lambda lane: tensor_prefetch(warp, instr, lane, tensor(lane), coords(lane)))
+
+    return bind
 
 
 def _bind_tensor_load(instr: Instr, rank: int, multicast: bool, pair: bool) -> Bind:

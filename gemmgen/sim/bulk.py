@@ -131,6 +131,13 @@ def tensor_load(
     queue_landings(warp, instr, target, barrier, mask, landing)
 
 
+def tensor_prefetch(warp: Warp, instr: Instr, lane: int, map_address: int, coords: tuple[int, ...]) -> None:
+    """A box that L2 is asked for: nothing but the launch's report tells."""
+    tensor, _ = load_map(warp, instr, lane, map_address)
+    check_coordinates(tensor, coords)
+    warp.cta.gpu.report.fetched.append((tensor.address, coords))
+
+
 def bulk_load(
     warp: Warp,
     instr: Instr,

@@ -42,6 +42,8 @@ class Report:
     seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
     output: list[str] = field(default_factory=list)
+    fetched: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+    """Boxes that L2 was asked for: where the tensor begins, and coordinates."""
 
 
 @dataclass

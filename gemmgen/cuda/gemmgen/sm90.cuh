@@ -6,4 +6,5 @@
 #include "gemmgen/ring.cuh"
 #include "gemmgen/schedule.cuh"
 #include "gemmgen/store.cuh"
+#include "gemmgen/to_l2.cuh"
 #include "ptx/control.cuh"

@@ -17,6 +17,20 @@ DEVICE void tma_load_2d(u32 to, const TensorMap& map, u32 inner, u32 outer, u32 
       : "memory");
 }
 
+// cp.async.bulk.prefetch.tensor.2d, PTX 8.0, sm_90: from device memory to L2.
+DEVICE void tma_to_l2(const TensorMap& map, u32 inner, u32 outer) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(reinterpret_cast<u64>(&map)), "r"(inner),
+               "r"(outer)
+               : "memory");
+}
+
+// cp.async.bulk.prefetch.tensor.3d, PTX 8.0, sm_90
+DEVICE void tma_to_l2(const TensorMap& map, u32 c0, u32 c1, u32 c2) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(reinterpret_cast<u64>(&map)),
+               "r"(c0), "r"(c1), "r"(c2)
+               : "memory");
+}
+
 // createpolicy.fractional, PTX 7.4, sm_80: lines that L2 drops before others.
 DEVICE u64 evict_first() {
   u64 policy;
