@@ -192,8 +192,9 @@ def groups_of_k(case: Case, flush: Flush, repeats: int) -> dict[str, Any]:
     calls[""]()
     row["worst_tile"] = check(str(case), problem.worst(d, before))
     try:
-        peer = call(getattr(import_module("deep_gemm"), name), before.clone())
+        peer = call(getattr(import_module("deep_gemm"), name), other := before.clone())
         peer()
+        check(f"deepgemm {case}", problem.worst(other, before))
         calls["deepgemm_"] = peer
     except ImportError:
         pass

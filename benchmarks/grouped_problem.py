@@ -136,7 +136,10 @@ def widened(scales: torch.Tensor, axis: int, size: int) -> torch.Tensor:
 
 @dataclass
 class KProblem:
-    """Factors of a case of groups of k: flat [m, k] of every group for fp8, [k, m] and [k, n] for bf16."""
+    """Factors of a case of groups of k: flat [m, k] of every group for fp8, [k, m] and [k, n] for bf16.
+
+    Scales are [m, k/128], contiguous along m: DeepGEMM takes the other order for its own, too, and turns it in vain.
+    """
 
     case: Case
     counts: list[int]
@@ -160,7 +163,7 @@ class KProblem:
                 continue
             pairs = [quantise_rows(part) for part in parts]
             flat = torch.cat([part.flatten() for (part, _), _ in pairs])
-            factors.append((flat, torch.cat([scale.mT for (_, scale), _ in pairs]).contiguous()))
+            factors.append((flat, torch.cat([scale.mT for (_, scale), _ in pairs]).contiguous().mT))
             values.append([value for _, value in pairs])
         return cls(case, counts, factors[0], factors[1], list(zip(*values, strict=True)), layout)
 

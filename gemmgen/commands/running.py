@@ -141,11 +141,12 @@ def _call(
 
 
 def _move(value: Any, device: torch.device) -> Any:
-    """The same view of the same storage on another device: pitches are part of what is tested."""
-    if not isinstance(value, torch.Tensor) or device.type == "cpu":
+    """The same view of the same storage on another device: pitches, and what lies around it, are part of the test."""
+    if not isinstance(value, torch.Tensor) or value.device.type == device.type:
         return value
-    moved = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
-    return moved.copy_(value)
+    memory = torch.empty(0, dtype=torch.uint8, device=value.device).set_(value.untyped_storage()).to(device)
+    moved = torch.empty(0, dtype=value.dtype, device=device)
+    return moved.set_(memory.untyped_storage(), value.storage_offset(), value.shape, value.stride())
 
 
 def _device(on: str, spec: AnySpec) -> torch.device:

@@ -66,8 +66,9 @@ def k_grouped_fp8_gemm_nt_contiguous(
 ) -> torch.Tensor:
     """``d[g] = a_g . b_g^T (+ c[g])`` for e4m3 factors of every group that are matrices of their own; sm90.
 
-    a: pair of flat data, for every group [m, k] with k contiguous, one behind the other, and fp32 scales [k/128, m], k
-        being that of all groups; scales that lie otherwise are copied first.
+    a: pair of flat data, for every group [m, k] with k contiguous, one behind the other, and fp32 scales [m, k/128] or
+        [k/128, m], k being that of all groups; if both extents are the same, m is the contiguous one. Scales of which
+        neither axis is contiguous are copied first.
     b: likewise with n.
     d: bf16 or fp32 [groups, m, n] to write to; returned. A group without any of k has c, or zeros.
     ks_cpu: k of each group, multiples of 128, on the host, checked against the shapes; None or [] where nobody knows.
@@ -86,6 +87,8 @@ def k_grouped_fp8_gemm_nt_contiguous(
         )
     if use_psum_layout:
         raise ValueError("use_psum_layout: is True; factors lie group by group without gaps, so pass k of each group")
+    if d is not None and d.dim() == 3:
+        sfa, sfb = k_grouped.by_blocks(sfa, a_data, d.shape[1]), k_grouped.by_blocks(sfb, b_data, d.shape[2])
     check_ks(ks_cpu, d, sfa.shape[0] * k_grouped.BLOCK, k_grouped.APART, k_grouped.BLOCK)
     direct = library.is_direct(_present(a_data, sfa, b_data, sfb, grouped_layout, c, d))
     run = library.k_grouped_fp8_apart if direct else library.k_grouped_fp8_apart_gemm

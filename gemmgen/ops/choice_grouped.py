@@ -16,8 +16,10 @@ LEAST_COLUMNS = 32
 """Columns that a product takes the time of at least: it reads 64 rows of its first factor from shared memory."""
 WARPGROUP_ROWS = 64
 """Rows of a product."""
-BETWEEN_PRODUCTS = {False: 60, True: 200}
-"""Cycles between K blocks without and with promotion."""
+BETWEEN_PRODUCTS = 60
+"""Cycles between K blocks without promotion."""
+BETWEEN_SUMS = {1: 240, 2: 235, 3: 200}
+"""Those with promotion of sums that are added to, by the warpgroups that take turns: 17 problems, an H200."""
 BETWEEN_IN_GROUPS = {False: 105, True: 55}
 """Those with promotion where rows are in groups, by whether epilogues run beside products."""
 BETWEEN_ROUNDS = {1: 40, 2: 40, 3: 0}
@@ -94,8 +96,9 @@ def _units_down(m: int, rows: int, groups: int, of_rows: bool) -> int:
 
 def _block(shape: Shape, m: int, n: int, tiles: int, sms: int, promoted: bool, of_rows: bool) -> tuple[str, float]:
     """What bounds a K block of 128 bytes, and its cycles, in a problem of so many tiles."""
-    between = BETWEEN_IN_GROUPS[shape.overlap] if of_rows and promoted else BETWEEN_PRODUCTS[promoted]
-    between = BETWEEN_ROUNDS[shape.groups] if shape.rounds and promoted and of_rows else between
+    between = BETWEEN_SUMS[shape.groups] if promoted else BETWEEN_PRODUCTS
+    if of_rows and promoted:
+        between = BETWEEN_ROUNDS[shape.groups] if shape.rounds else BETWEEN_IN_GROUPS[shape.overlap]
     rows = max(shape.m, LEAST_COLUMNS) if shape.swap else shape.m
     bounds = {
         "products": rows * shape.n / PRODUCT_ROWS + between,

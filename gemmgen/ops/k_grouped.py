@@ -74,6 +74,16 @@ def fp8_apart_call(
     return _fp8_apart_dispatcher(d.dtype, c is not None, accumulate), slots
 
 
+def by_blocks(scales: torch.Tensor, flat: torch.Tensor, rows: int) -> torch.Tensor:
+    """Scales as [k/128, rows], of those of a flat factor that come so, or as [rows, k/128], which is what DeepGEMM takes.
+
+    Where the extents are the same, rows are what is contiguous.
+    """
+    blocks = flat.numel() // (rows * BLOCK) if rows else 0
+    turned = scales.shape == (rows, blocks) and (rows != blocks or scales.stride(0) == 1)
+    return scales.mT if turned else scales
+
+
 def adds_in_place(c: torch.Tensor | None, d: torch.Tensor) -> bool:
     """Whether C is d itself, to which the kernel then adds where it lies."""
     return d.dim() == 3 and accumulates(c, d, grouped_tail(plain(d.dtype, False), "counts").main)

@@ -17,10 +17,13 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 
 import reference  # noqa: E402
+import torch  # noqa: E402
 from agreement import inputs, on_gpu  # noqa: E402
 from grouped_launch import ragged  # noqa: E402
 
 from gemmgen import catalog  # noqa: E402
+from gemmgen.commands.running import execute  # noqa: E402
+from gemmgen.commands.targets import Sizes  # noqa: E402
 from gemmgen.ir import Bias, DType, KernelSpec, Operand  # noqa: E402
 from gemmgen.runtime.gpu_target import GpuTarget  # noqa: E402
 
@@ -67,6 +70,14 @@ GROUPED = (
 )
 """Groups of rows: found by a launch, by ends, by counts with pairs, with zeros between them, and of few rows."""
 
+ADDING = (
+    "sm90_k_grouped_fp8_gemm_nt_1d1d_f32_256x128_add_by_counts_a128_apart",
+    "sm90_k_grouped_fp8_gemm_nt_1d1d_f32_192x128_add_by_counts_a128_apart",
+    "sm90_k_grouped_bf16_gemm_tn_f32_128x256_add_by_counts",
+)
+"""Groups of k, added to sums that L2 is asked for."""
+ADDED = Sizes(m=296, n=200, k=1280)
+
 BIASED = (
     "sm90_fp8_gemm_nt_bf16_128x256",
     "sm90_fp8_gemm_nt_bf16_128x144",
@@ -105,6 +116,12 @@ def main() -> None:
     for name in GROUPED:
         if given.match in name:
             ragged(catalog.grouped_specs()[name]).run()
+            print(name, "right", flush=True)
+    adding = {spec.name: spec for spec in catalog.k_grouped()}
+    for name in ADDING:
+        if given.match in name:
+            outcome = execute(adding[name], ADDED, torch.device("cuda"), "early", seed=0)
+            assert not outcome.wrong, outcome.errors
             print(name, "right", flush=True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -112,10 +112,27 @@ def flat(groups: list[torch.Tensor]) -> torch.Tensor:
     return torch.cat([each.reshape(-1) for each in groups]) if groups else torch.empty(0)
 
 
+ORDERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "blocks first": lambda scales: scales,
+    "rows first": lambda scales: scales.T,
+    "rows first, blocks contiguous": lambda scales: scales.T.contiguous(),
+}
+"""Scales [k/128, rows] as callers have them: DeepGEMM's pass ``sf.T``."""
+
+
+@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(("m", "n", "residual"), [(72, 40, True), (70, 36, False)], ids=["TMA", "lanes"])
-def test_fp8_factors_that_lie_group_by_group(m: int, n: int, residual: bool) -> None:
+def test_fp8_factors_that_lie_group_by_group(m: int, n: int, residual: bool, order: str) -> None:
     """Scales of 70 rows have a pitch that TMA refuses."""
-    ks = [0, 128, 0, 256]
+    group_by_group([0, 128, 0, 256], m, n, residual, order)
+
+
+@pytest.mark.parametrize("order", ["blocks first", "rows first"])
+def test_as_many_rows_as_blocks_go_by_what_is_contiguous(order: str) -> None:
+    group_by_group([128, 384], 4, 4, True, order)
+
+
+def group_by_group(ks: list[int], m: int, n: int, residual: bool, order: str) -> None:
     wanted, data, scales = [], {"a": [], "b": []}, {"a": [], "b": []}
     for k in ks:
         parts = []
@@ -126,7 +143,7 @@ def test_fp8_factors_that_lie_group_by_group(m: int, n: int, residual: bool) -> 
             scales[name].append(sf.T)
             parts.append(x.double() * sf.double().repeat_interleave(128, 1))
         wanted.append(parts[0] @ parts[1].T)
-    pairs = {name: (flat(data[name]), torch.cat(scales[name]).contiguous()) for name in "ab"}
+    pairs = {name: (flat(data[name]), ORDERS[order](torch.cat(scales[name]).contiguous())) for name in "ab"}
     c = torch.randn(len(ks), m, n)
     d = c.clone() if residual else torch.full_like(c, torch.nan)
     with gemmgen.simulate("sm90"):
