@@ -222,12 +222,14 @@ def _dense(
 def accumulating(spec: KernelSpec) -> KernelSpec:
     """The same kernel, which adds to what its output holds; of any architecture, fp32.
 
-    On sm90 L2 is asked for that beside products, where CTAs walk whole tiles and stage them.
+    On sm90 L2 is asked for that beside scaled products, where CTAs walk whole tiles and stage them; it gains nothing
+    beside bf16 ones, which run at a card's power (H200).
     """
     store = spec.epilogue[-1]
     assert isinstance(store, Store)
     adding = spec.replace(name=f"{spec.name}_add", epilogue=(*spec.epilogue[:-1], store.replace(accumulate=True)))
-    if spec.arch != Arch.SM90 or store.through is None or not isinstance(spec.schedule, Persistent):
+    scaled = isinstance(spec.math.body, Wgmma) and spec.math.body.promote is not None
+    if not scaled or store.through is None or not isinstance(spec.schedule, Persistent):
         return adding
     load = spec.load
     fetching = load.replace(body=load.body.replace(to_l2=(store.to,)))

@@ -211,7 +211,7 @@ BF16_GENERAL_SHAPES = (*FP8_GENERAL_SHAPES, Shape(128, 256, unroll=1))
 DIRECT_SHAPES = _in_parts(Shape(64, 128, groups=1, unroll=2))
 """For outputs whose pitch is no multiple of 16 bytes, which TMA cannot store to."""
 
-ALL_REGISTERS = Shape(256, 128, unroll=1, rounds=True, registers=(24, 240))
+ALL_REGISTERS = Shape(256, 128, unroll=1, rounds=True, raster=4, registers=(24, 240))
 """For gradients in FP8: what it holds, sums, a product, scales of columns, leaves the threads that copy 24 registers.
 
 Two products of 64 rows share scales of columns, which a warpgroup else takes half a product's time to read. At 128

@@ -75,7 +75,7 @@ def fp8_apart_call(
 
 
 def by_blocks(scales: torch.Tensor, flat: torch.Tensor, rows: int) -> torch.Tensor:
-    """Scales as [k/128, rows], of those of a flat factor that come so, or as [rows, k/128], which is what DeepGEMM takes.
+    """Scales as [k/128, rows], of those of a flat factor that come so, or as [rows, k/128], which DeepGEMM takes.
 
     Where the extents are the same, rows are what is contiguous.
     """

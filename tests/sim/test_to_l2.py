@@ -31,13 +31,14 @@ def boxes(spec: KernelSpec, groups: tuple[int, ...]) -> Counter[tuple[int, ...]]
 
 
 def dense(k: int, shape: Shape = SMALL) -> tuple[KernelSpec, dict[str, torch.Tensor], tuple[int, ...]]:
-    spec = catalog.accumulating(catalog.bf16_gemm("nt", shape, DType.F32))
+    spec = with_to_l2(catalog.accumulating(catalog.bf16_gemm("nt", shape, DType.F32)), "d")()
     a, b = (exact_factor(rows, k, torch.bfloat16, rows) for rows in (M, N))
     return spec, {"a": a, "b": b, "d": torch.ones(M, N)}, ()
 
 
 def of_groups(*counts: int) -> tuple[KernelSpec, dict[str, torch.Tensor], tuple[int, ...]]:
-    spec = catalog.in_k_groups(catalog.accumulating(catalog.bf16_gemm("tn", SMALL, DType.F32)), "counts")
+    added = with_to_l2(catalog.accumulating(catalog.bf16_gemm("tn", SMALL, DType.F32)), "d")()
+    spec = catalog.in_k_groups(added, "counts")
     a, b = (exact_factor(rows, sum(counts), torch.bfloat16, rows).T.contiguous().T for rows in (M + 2, N))
     layout = torch.tensor(counts, dtype=torch.int32)
     given = {"a": a[:M], "b": b, "d": torch.ones(len(counts), M, N), "layout": layout}
@@ -61,6 +62,18 @@ def test_groups_fetch_their_own_sums_and_empty_ones_none() -> None:
     with gemmgen.simulate("sm90", sms=3) as simulation:
         gemmgen.op(spec)(**given)
     assert Counter(coords for _, coords in simulation.reports[-1].fetched) == boxes(spec, groups)
+
+
+def test_scaled_products_fetch_what_they_are_added_to_and_others_do_not() -> None:
+    scaled = catalog.accumulating(catalog.fp8_gemm_nt(SMALL, DType.F32, sfb_columns=1))
+    assert kernel_of(scaled).plan.to_l2 == ("d",)
+    assert "gemmgen::to_l2<TILE_M, TILE_N, 16, 32>(p.d, tile.m(), tile.n(), k_blocks - kb, k_blocks);" in text(scaled)
+    assert kernel_of(catalog.accumulating(catalog.bf16_gemm("nt", SMALL, DType.F32))).plan.to_l2 == ()
+    assert kernel_of(catalog.fp8_gemm_nt(SMALL, DType.F32, sfb_columns=1)).plan.to_l2 == ()
+
+
+def text(spec: KernelSpec) -> str:
+    return kernel_of(spec).text.source
 
 
 def with_to_l2(spec: KernelSpec, *names: str) -> Callable[[], KernelSpec]:
