@@ -22,10 +22,7 @@ def family(row: Row) -> str:
     return f"{row['kind']} {row['form']}{', few rows' if few else ''}"
 
 
-PEER_K = {
-    "h100": "spill 44 to 68 bytes with that compiler",
-    "h200": "were not launched: the driver refuses the shared memory they ask for",
-}
+PEER_K = {"h100": ";\nits FP8 kernels of groups of k spill 44 to 68 bytes with that compiler"}
 """What became of DeepGEMM's FP8 kernels of groups of k, by card."""
 
 
@@ -37,8 +34,7 @@ def grouped(card: str = "h100") -> list[str]:
         "",
         f"Measured on {environment(result)}, by `benchmarks/grouped.py` through the public ops: medians in",
         "microseconds, calls interleaved, L2 flushed by a write before each. Speed over DeepGEMM's: its time over",
-        f"ours, above 1 is faster ({result['deepgemm']}, in the same run;",
-        f"its FP8 kernels of groups of k {PEER_K[card]}).",
+        f"ours, above 1 is faster ({result['deepgemm']}, in the same run{PEER_K.get(card, '')}).",
         "cuBLAS: our time over that of one dense product of as many rows, or of all k, which is other work.",
         "Offsets and MXFP8 out: the time of the same real rows without padding, and of quantised outputs,",
         f"over the padded bf16 one's. A copy on the device ran at {result['copy_gb_s']:.0f} GB/s.",

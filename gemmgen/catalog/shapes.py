@@ -218,7 +218,7 @@ Two products of 64 rows share scales of columns, which a warpgroup else takes ha
 columns it takes 3 to 9 % less than at 112, or than three warpgroups of 64 rows (H200).
 """
 FEWER_REGISTERS = Shape(256, 112, unroll=1)
-"""In its place where lanes copy scales, or a C is read."""
+"""In its place where lanes copy scales or a C is read."""
 
 GRADIENT_SHAPES: dict[DType, tuple[Shape, ...]] = {
     DType.BF16: (
@@ -240,14 +240,15 @@ GRADIENT_SHAPES: dict[DType, tuple[Shape, ...]] = {
 
 
 def gradient_shapes(
-    factors: DType, direct_store: bool, sfa_major: str = "m", accumulate: bool = True
+    factors: DType, direct_store: bool, sfa_major: str = "m", residual: bool = False
 ) -> tuple[Shape, ...]:
-    """Tiles of weight gradients, which are often added up where they lie; one where TMA cannot store."""
+    """Tiles of weight gradients, which are often added up where they lie; one where TMA cannot store.
+
+    Lanes that copy scales along k, and epilogues that read a C, need registers that the largest tiles in FP8 have not.
+    """
     if direct_store:
         return DIRECT_SHAPES
     shapes = GRADIENT_SHAPES[factors]
-    if sfa_major == "k":  # lanes copy those scales, for which 32 registers are too few in groups
-        shapes = tuple(shape for shape in shapes if shape.groups < 3)
-    if sfa_major == "k" or not accumulate:
-        shapes = tuple(FEWER_REGISTERS if shape is ALL_REGISTERS else shape for shape in shapes)
-    return shapes
+    if sfa_major == "m" and not residual:
+        return shapes
+    return tuple(FEWER_REGISTERS if shape is ALL_REGISTERS else shape for shape in shapes if shape.groups < 3)

@@ -90,7 +90,7 @@ def fp8_apart_spec(
         )
     m, n, k, groups = _of_one(sizes)
     return _picked(
-        catalog.gradient_shapes(DType.E4M3, direct_store, sf_major, accumulate),
+        catalog.gradient_shapes(DType.E4M3, direct_store, sf_major, residual),
         lambda shape: choice_grouped.cost(shape, m, n, k, target.sms, True, groups, of_rows=False),
         lambda shape: _fp8_sm90(shape, sf_major, d, residual, direct_store),
         split,

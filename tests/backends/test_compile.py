@@ -108,6 +108,12 @@ def by_columns(shape: catalog.Shape, by: str) -> KernelSpec:
     return catalog.in_row_groups(catalog.fp8_gemm_nt(shape, DType.F32, residual=True, sfb_columns=1), by)
 
 
+def gradient(shape: catalog.Shape, d: DType, how: str, sfa_major: str) -> KernelSpec:
+    """Groups of k, which are ``added`` to sums, or to a C."""
+    spec = catalog.fp8_gemm_nt(shape, d, how == "with C", sfa_major, 1)
+    return catalog.in_k_groups(catalog.accumulating(spec) if how == "added" else spec, "counts", 128, apart=True)
+
+
 VARIANTS: dict[str, Callable[[], KernelSpec]] = {
     "fp8_gemm_nt, programmatic launch": lambda: catalog.fp8_gemm_nt(SMALL, programmatic_launch=True),
     **{
@@ -158,6 +164,14 @@ VARIANTS: dict[str, Callable[[], KernelSpec]] = {
         f"a scale for each column of groups by {by}, {shape.label}": partial(by_columns, shape, by)
         for by in ("ids", "ends", "counts")
         for shape in catalog.grouped_shapes(DType.E4M3, by, 1)[-2:]
+    },
+    **{
+        f"gradients in {d} with scales along {major}{', ' + how if how else ''}, {shape.label}": partial(
+            gradient, shape, d, how, major
+        )
+        for d, how in ((DType.F32, "added"), (DType.F32, "with C"), (DType.BF16, "with C"), (DType.BF16, ""))
+        for major in "mk"
+        for shape in catalog.gradient_shapes(DType.E4M3, False, major, how == "with C")[-2:]
     },
     "a gate on sm90's widest tile": lambda: gated(catalog.bf16_gemm("nt", catalog.Shape(128, 256)), "interleaved"),
     "a gate on sm90's pair of CTAs": lambda: gated(catalog.bf16_gemm("nt", catalog.Shape(128, 256, cluster=(2, 1)))),
