@@ -119,7 +119,8 @@ def k_grouped_fp8_gemm_tn_contiguous(
     recipe: (1, 1, 128) or (1, 1, 32), the last number being the rows that share a scale.
     compiled_dims: accepted for compatibility; extents are run-time values.
     use_psum_layout: grouped_layout has the row behind each group's last; groups start at the next multiple of
-        ``get_mk_alignment_for_contiguous_layout()``, and rows between them may hold anything.
+        ``get_mk_alignment_for_contiguous_layout()``, and rows between them may hold anything. Scales are those of rows
+        that groups have, ks_cpu may have these rounded up to that alignment.
     """
     (a_data, sfa), (b_data, sfb) = pair("a", a), pair("b", b)
     check_compiled_dims(compiled_dims)

@@ -154,10 +154,10 @@ def group_by_group(ks: list[int], m: int, n: int, residual: bool, order: str) ->
 
 
 def scaled(
-    spans: list[slice], ks: Sequence[int], columns: int, gran: int
+    spans: list[slice], ks: Sequence[int], columns: int, gran: int, rows: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """e4m3 data with NaN between groups, fp32 scales of every group one behind the other, and what both mean."""
-    rows = max([0, *(span.stop for span in spans)])
+    rows = max([rows, *(span.stop for span in spans)])
     data = torch.full((rows, columns), 0x7F, dtype=torch.uint8).view(torch.float8_e4m3fn)
     meant, scales = torch.zeros(rows, columns, dtype=torch.float64), []
     for span in spans:
@@ -170,20 +170,32 @@ def scaled(
 
 
 @pytest.mark.parametrize("arch", ["sm100", "sm120"])
-@pytest.mark.parametrize(("gran", "form", "psum"), [(128, "fp32", False), (32, "words", True)])
-def test_fp8_factors_along_m_and_n(arch: str, gran: int, form: str, psum: bool) -> None:
-    ks, m, n = [32, 0, 160, 544 if form == "fp32" else 96], 80, 48
+@pytest.mark.parametrize(
+    ("gran", "form", "psum", "known"),
+    [
+        (128, "fp32", False, "exactly"),
+        (32, "words", True, "by nobody"),
+        (32, "fp32", True, "exactly"),
+        (32, "fp32", True, "aligned"),
+        (128, "words", True, "aligned"),
+    ],
+)
+def test_fp8_factors_along_m_and_n(arch: str, gran: int, form: str, psum: bool, known: str) -> None:
+    """DeepGEMM's callers know groups that are aligned by where they end, and scale what these have."""
+    ks, m, n = [32, 0, 160, 96 if psum else 544], 80, 48
+    if known == "aligned":
+        ks[0], ks[2] = 27, 133
+    host = {"exactly": ks, "aligned": [-(-k // 128) * 128 for k in ks], "by nobody": None}[known]
     layout, spans = ended(ks, 128) if psum else counted(ks)
-    (a, sfa, meant_a), (b, sfb, meant_b) = scaled(spans, ks, m, gran), scaled(spans, ks, n, gran)
+    behind = sum(host or ()) if known == "aligned" else 0
+    (a, sfa, meant_a), (b, sfb, meant_b) = scaled(spans, ks, m, gran, behind), scaled(spans, ks, n, gran, behind)
     c = torch.randn(len(ks), m, n)
     d = c.clone()
     if form == "words":
         pack = ops.get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor
-        sfa, sfb = (pack(sf, layout, ks, gran, 128, psum) for sf in (sfa, sfb))
+        sfa, sfb = (pack(sf, layout, host or ks, gran, 128, psum) for sf in (sfa, sfb))
     with gemmgen.simulate(arch):
-        ops.k_grouped_fp8_gemm_tn_contiguous(
-            (a, sfa), (b, sfb), d, None if psum else ks, layout, d, (1, 1, gran), use_psum_layout=psum
-        )
+        ops.k_grouped_fp8_gemm_tn_contiguous((a, sfa), (b, sfb), d, host, layout, d, (1, 1, gran), use_psum_layout=psum)
     close(d, products(meant_a, meant_b, spans) + c.double())
 
 
@@ -267,6 +279,12 @@ def test_fp8_along_m_and_n_refuses_in_sentences() -> None:
             {"b": (b, torch.full((2, 32), 3.0))},
         ),
         ("sm100", r"ks_cpu: group 0 has 60 of k; must be a multiple of 32", ValueError, {"ks_cpu": [60]}),
+        (
+            "sm100",
+            r"sfa: shape is \(3, 64\); must have at most 2 rows, one for 32 of k that every group has",
+            ValueError,
+            {"a": (a, torch.ones(3, 64)), "use_psum_layout": True},
+        ),
         ("sm90", r"there is no kernel for sm90, whose 8-bit factors lie along k", UnsupportedArchitecture, {}),
     ):
         with gemmgen.simulate(arch), pytest.raises(error, match=says):
