@@ -22,7 +22,7 @@ from gemmgen.ops.groups import Groups, behind, of_groups, problem_of
 from gemmgen.ops.memory import check_no_gradient, check_overlap
 from gemmgen.ops.problem import Tensors, check_devices, check_problem, check_rank, packed_extents, require
 from gemmgen.ops.quantise import transpose_packed_fp4
-from gemmgen.ops.relayout import Move, put_off
+from gemmgen.ops.relayout import PITCH, Move, put_off
 from gemmgen.ops.scales import BY_SHAPE, Scales
 from gemmgen.ops.selection import spec_for
 from gemmgen.ops.tail import Tail, plain
@@ -190,8 +190,16 @@ def _turned(name: str, tensor: torch.Tensor, arch: Arch, later: list[Move]) -> t
     if not _lies_turned(tensor) or (arch == Arch.SM100 and dtype != DType.E2M1):
         return tensor
     if tensor.dim() == 3:  # of every group: by torch, as layout kernels turn one matrix
-        return transpose_packed_fp4(tensor.mT) if dtype == DType.E2M1 else tensor.contiguous()
+        return _with_room(transpose_packed_fp4(tensor.mT)) if dtype == DType.E2M1 else tensor.contiguous()
     return put_off(later, catalog.to_k_major(arch, dtype), tensor)
+
+
+def _with_room(packed: torch.Tensor) -> torch.Tensor:
+    """The same numbers in rows that TMA may read whole, beside an 8-bit factor."""
+    *outer, row = packed.shape
+    if row % PITCH == 0:
+        return packed
+    return packed.new_zeros((*outer, -(-row // PITCH) * PITCH))[..., :row].copy_(packed)
 
 
 def _inputs(product: Product, groups: Groups | None) -> tuple[Operand, ...]:

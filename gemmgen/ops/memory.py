@@ -87,11 +87,12 @@ def spreading_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
     count = tensor.shape[inner] * operand.dtype.packed
     if 0 in tensor.shape:
         return None
-    if count % SPREAD_ELEMENTS:
-        padded = -(-count // SPREAD_ELEMENTS) * SPREAD_ELEMENTS
+    padded = -(-count // SPREAD_ELEMENTS) * SPREAD_ELEMENTS
+    if not _has_room(tensor, outer, padded // operand.dtype.packed):
         return (
             f"{operand.name}: {operand.inner} is {count}; beside an 8-bit factor, TMA reads 4-bit numbers "
-            f"{SPREAD_ELEMENTS} at a time; pad {operand.inner} of both factors to {padded} with zeros"
+            f"{SPREAD_ELEMENTS} at a time; pad {operand.inner} of both factors to {padded} with zeros, or cut "
+            f"{operand.name} from one with rows of {padded // operand.dtype.packed} bytes"
         )
     if tensor.shape[outer] > 1 and tensor.stride(outer) % SPREAD_ALIGNMENT:
         return (
@@ -103,12 +104,16 @@ def spreading_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
             f"{operand.name}: groups are {tensor.stride(0)} bytes apart; TMA needs a multiple of {SPREAD_ALIGNMENT} to "
             f"spread 4-bit numbers to bytes; pass {operand.name}.contiguous()"
         )
-    if operand.grouped and tensor.shape[0] > 1 and tensor.stride(0) % SPREAD_ALIGNMENT:
-        return (
-            f"{operand.name}: groups are {tensor.stride(0)} bytes apart; TMA needs a multiple of {SPREAD_ALIGNMENT} to "
-            f"spread 4-bit numbers to bytes; pass {operand.name}.contiguous()"
-        )
     return _address_fault(operand.name, tensor, SPREAD_ALIGNMENT, "TMA, to spread 4-bit numbers to bytes,")
+
+
+def _has_room(tensor: torch.Tensor, outer: int, bytes_of_row: int) -> bool:
+    """Whether every row has so many bytes, the last one too: what is behind its end meets zeros of the other factor."""
+    if tensor.shape[outer] > 1 and tensor.stride(outer) < bytes_of_row:
+        return False
+    others = zip(tensor.shape[:-1], tensor.stride()[:-1], strict=True)
+    last = tensor.storage_offset() + sum((count - 1) * stride for count, stride in others)
+    return bool(tensor.untyped_storage().nbytes() - last >= bytes_of_row)
 
 
 def pointer_fault(operand: Operand, tensor: torch.Tensor) -> str | None:

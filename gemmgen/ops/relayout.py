@@ -16,8 +16,8 @@ from gemmgen.ops.dispatch import Choice, Dispatcher
 from gemmgen.ops.problem import TORCH_DTYPES, check_rank, packed_extents
 from gemmgen.runtime.arguments import expected_shape
 
-PITCH = 32
-"""Bytes that lines start at multiples of: what the pickiest copies of TMA want."""
+PITCH = 64
+"""Bytes that lines start at multiples of: what the pickiest copies of TMA read at a time."""
 
 
 def to_k_major(x: torch.Tensor, dtype: DType, arch: Arch) -> torch.Tensor:

@@ -21,7 +21,8 @@ GROUP = 8
 SPREADING = "16u4_align16b"
 """Element of maps that give every 4-bit number a byte of its own on the way to shared memory."""
 SPREAD_ELEMENTS = 128
-"""Such maps read as many at a time: contiguous extents are multiples of it."""
+"""Such maps read as many at a time: contiguous extents are multiples of it, which rows have room for. Past the end are
+finite numbers, as all of 4 bits are, and meet zeros of the other factor."""
 
 
 class Encoder(Protocol):
@@ -217,11 +218,14 @@ def tensor_map(operand: Operand, entry: TensorMapPlan, problem: Problem, output:
     pitch, address = view.strides[outer] * size, view.address
     if entry.element == "u8":
         dims = (-(-dims[0] // packed), dims[1])
+    spread = SPREAD_ELEMENTS if entry.element == SPREADING else 1
+    dims = (-(-dims[0] // spread) * spread, dims[1])
     if 0 in dims:
-        dims = (SPREAD_ELEMENTS if entry.element == SPREADING else 16 // size, 1)
+        dims = (max(spread, 16 // size), 1)
         pitch, address = 32, problem.tensors[output].address // 32 * 32
     if dims[1] == 1:
-        pitch = -(-view.shape[operand.box.index(entry.axes[0])] * size // 16) * 16
+        step = 16 if spread == 1 else 32
+        pitch = -(-view.shape[operand.box.index(entry.axes[0])] * size // step) * step
     sides = list(zip(dims, (size, pitch), entry.box, strict=True))
     if entry.halves and problem.sizes["k"] > 0:
         sides = [part for side, axis in zip(sides, entry.axes, strict=False) for part in _in_turn(axis, *side)]

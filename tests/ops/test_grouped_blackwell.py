@@ -75,7 +75,7 @@ def four_bits(problem: Problem) -> tuple[tuple[torch.Tensor, torch.Tensor], torc
 @pytest.mark.parametrize("layout", ["nn", "masked"])
 def test_4_bit_weights(layout: str) -> None:
     own = layout == "masked"
-    problem = fp8_problem(counts_of((3, 0, 6), 8) if own else ends((4, 0, 9)), n=64, k=256)
+    problem = fp8_problem(counts_of((3, 0, 6), 8) if own else ends((4, 0, 9)), n=64, k=256 if own else 192)
     (b, sfb), numbers = four_bits(problem)
     recipes: dict[str, Any] = {"recipe_a": (1, 128), "recipe_b": (1, 32)}
     given, d = problem.layout.given, problem.output(torch.float32)
@@ -86,7 +86,7 @@ def test_4_bit_weights(layout: str) -> None:
         ops.m_grouped_fp8_fp4_gemm_nn_contiguous(problem.a, turned, d, given, offsets=True, **recipes)
     for group in range(3):
         a, sfa = (problem.layout.rows_of(each, group).double() for each in problem.a)
-        wanted = (a * sfa.repeat_interleave(128, 1)) @ numbers[group].T
+        wanted = (a * sfa.repeat_interleave(128, 1)[:, : a.shape[1]]) @ numbers[group].T
         assert torch.equal(problem.layout.rows_of(d, group).double(), wanted)
     if own:
         assert bool((d[1] == 776).all()) and bool((d[0, 3:] == 776).all())

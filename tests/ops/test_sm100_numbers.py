@@ -127,6 +127,21 @@ def test_4_bit_data_is_paired_along_its_contiguous_axis_in_every_layout() -> Non
     same(ops.fp8_fp4_gemm_tt(paired_along_m, b.fp32, recipe=(1, 1, 32)), product(four, b))
 
 
+@pytest.mark.parametrize("k", [160, 192, 320])
+@pytest.mark.parametrize("arch", ["sm100", "sm120"])
+def test_4_bit_data_beside_8_bit_data_whose_k_is_no_multiple_of_128(k: int, arch: str) -> None:
+    """TMA reads 128 at a time: what is turned has room, as has what was cut from wider rows, of any numbers."""
+    a, b = fp8(17, k, (1, 32), seed=1), fp4(40, k, seed=2)
+    paired_along_n = ops.transpose_packed_fp4(b.data), b.fp32[1].T
+    wide = torch.randint(-128, 128, (40, 256), dtype=torch.int8)
+    wide[:, : k // 2] = b.data
+    with gemmgen.simulate(arch):
+        same(ops.fp8_fp4_gemm_nn(a.fp32, paired_along_n, recipe=(1, 1, 32)), product(a, b))
+        same(ops.fp8_fp4_gemm_nt(a.fp32, (wide[:, : k // 2], b.fp32[1]), recipe=(1, 1, 32)), product(a, b))
+        last = wide[-1:, : k // 2], b.fp32[1][-1:]
+        same(ops.fp8_fp4_gemm_nt(last, a.fp32, recipe=(1, 1, 32)), product(b, a)[-1:])
+
+
 @pytest.mark.parametrize(("m", "n", "k"), [(17, 24, 96), (130, 40, 320)])
 def test_mxfp4(m: int, n: int, k: int) -> None:
     a, b = fp4(m, k, seed=1), fp4(n, k, seed=2)

@@ -167,6 +167,9 @@ def test_4_bit_data_beside_8_bit_data_comes_128_at_a_time() -> None:
     text = r"^b: k is 160; beside an 8-bit factor, TMA reads 4-bit numbers 128 at a time; pad k of both factors to 256"
     with pytest.raises(ValueError, match=text):
         ops.fp8_fp4_gemm_nt(a.fp32, b.fp32, **MX)
+    short = torch.zeros(23 * 128 + 80, dtype=torch.int8).as_strided((24, 80), (128, 1))  # the last row has no room
+    with pytest.raises(ValueError, match=text + " with zeros, or cut b from one with rows of 128 bytes"):
+        ops.fp8_fp4_gemm_nt(a.fp32, (short, b.fp32[1]), **MX)
     wide = torch.zeros(24, 144, dtype=torch.int8)
     with pytest.raises(ValueError, match=r"^b: row pitch is 144 bytes; TMA needs a multiple of 32 to spread"):
         ops.fp8_fp4_gemm_nt(A.fp32, (wide[:, :128], FOUR_B.fp32[1]), **MX)
