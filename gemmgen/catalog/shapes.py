@@ -244,11 +244,13 @@ def gradient_shapes(
 ) -> tuple[Shape, ...]:
     """Tiles of weight gradients, which are often added up where they lie; one where TMA cannot store.
 
-    Lanes that copy scales along k, and epilogues that read a C, need registers that the largest tiles in FP8 have not.
+    Where lanes copy scales along k, or an epilogue reads a C, registers do not suffice for the largest tiles in FP8:
+    that of three warpgroups is left out, that of all registers has a smaller one in its place.
     """
     if direct_store:
-        return DIRECT_SHAPES
+        return tuple(replace(shape, part_rows=None) for shape in DIRECT_SHAPES)  # in groups of k rows are the same
     shapes = GRADIENT_SHAPES[factors]
     if sfa_major == "m" and not residual:
         return shapes
-    return tuple(FEWER_REGISTERS if shape is ALL_REGISTERS else shape for shape in shapes if shape.groups < 3)
+    fewer = (shape for shape in shapes if shape.groups < 3)
+    return tuple(FEWER_REGISTERS if shape is ALL_REGISTERS else shape for shape in fewer)

@@ -67,7 +67,7 @@ def k_grouped_fp8_gemm_nt_contiguous(
     """``d[g] = a_g . b_g^T (+ c[g])`` for e4m3 factors of every group that are matrices of their own; sm90.
 
     a: pair of flat data, for every group [m, k] with k contiguous, one behind the other, and fp32 scales [m, k/128] or
-        [k/128, m], k being that of all groups; if both extents are the same, m is the contiguous one. Scales of which
+        [k/128, m], k being that of all groups; where m is k/128, they are ordered as those of b. Scales of which
         neither axis is contiguous are copied first.
     b: likewise with n.
     d: bf16 or fp32 [groups, m, n] to write to; returned. A group without any of k has c, or zeros.
@@ -87,8 +87,8 @@ def k_grouped_fp8_gemm_nt_contiguous(
         )
     if use_psum_layout:
         raise ValueError("use_psum_layout: is True; factors lie group by group without gaps, so pass k of each group")
-    if d is not None and d.dim() == 3:
-        sfa, sfb = k_grouped.by_blocks(sfa, a_data, d.shape[1]), k_grouped.by_blocks(sfb, b_data, d.shape[2])
+    if d is not None and d.dim() == 3 and [each.dim() for each in (a_data, sfa, b_data, sfb)] == [1, 2, 1, 2]:
+        sfa, sfb = k_grouped.by_blocks(a_data, sfa, b_data, sfb, d.shape[1], d.shape[2])
     check_ks(ks_cpu, d, sfa.shape[0] * k_grouped.BLOCK, k_grouped.APART, k_grouped.BLOCK)
     direct = library.is_direct(_present(a_data, sfa, b_data, sfb, grouped_layout, c, d))
     run = library.k_grouped_fp8_apart if direct else library.k_grouped_fp8_apart_gemm
@@ -114,13 +114,13 @@ def k_grouped_fp8_gemm_tn_contiguous(
     b: likewise [k, n].
     d: bf16 or fp32 [groups, m, n] to write to; returned. A group without rows has c, or zeros.
     ks_cpu: rows of each group, multiples of 32, on the host, checked against the shapes; None or [] where nobody knows.
+        With use_psum_layout they may be rounded up to the alignment, if a and b have as many; scales never are.
     grouped_layout: int32 [groups] on the device: rows of each group, one right behind the other.
     c: added, of d's type and shape; may be d itself.
     recipe: (1, 1, 128) or (1, 1, 32), the last number being the rows that share a scale.
     compiled_dims: accepted for compatibility; extents are run-time values.
     use_psum_layout: grouped_layout has the row behind each group's last; groups start at the next multiple of
-        ``get_mk_alignment_for_contiguous_layout()``, and rows between them may hold anything. Scales are those of rows
-        that groups have, ks_cpu may have these rounded up to that alignment.
+        ``get_mk_alignment_for_contiguous_layout()``, and rows between them may hold anything.
     """
     (a_data, sfa), (b_data, sfb) = pair("a", a), pair("b", b)
     check_compiled_dims(compiled_dims)

@@ -96,8 +96,11 @@ def _units_down(m: int, rows: int, groups: int, of_rows: bool) -> int:
 
 def _block(shape: Shape, m: int, n: int, tiles: int, sms: int, promoted: bool, of_rows: bool) -> tuple[str, float]:
     """What bounds a K block of 128 bytes, and its cycles, in a problem of so many tiles."""
-    between = BETWEEN_SUMS[shape.groups] if promoted else BETWEEN_PRODUCTS
-    if of_rows and promoted:
+    if not promoted:
+        between = BETWEEN_PRODUCTS
+    elif not of_rows:
+        between = BETWEEN_SUMS[shape.groups]
+    else:
         between = BETWEEN_ROUNDS[shape.groups] if shape.rounds else BETWEEN_IN_GROUPS[shape.overlap]
     rows = max(shape.m, LEAST_COLUMNS) if shape.swap else shape.m
     bounds = {

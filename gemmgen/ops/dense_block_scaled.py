@@ -63,7 +63,8 @@ class Call:
         of_a, of_b = self.scales()
         sfa = of_a.words(self.sfa, sizes["m"], sizes["k"], arch, later, sizes["g"] if self.a.dim() == 3 else None)
         sfb = of_b.words(self.sfb, sizes["n"], sizes["k"], arch, later, sizes["g"] if self.b.dim() == 3 else None)
-        a, b = (_turned(name, tensor, arch, later) for name, tensor in (("a", self.a), ("b", self.b)))
+        spread = product.a.dtype != product.b.dtype
+        a, b = (_turned(name, tensor, arch, later, spread) for name, tensor in (("a", self.a), ("b", self.b)))
         slots = (a, sfa, b, sfb, *self.after)
         dispatcher = _dispatcher(product, self.tail, self.groups)
         if later:
@@ -184,18 +185,24 @@ def _check_pairs(factors: Tensors, k: int) -> None:
         )
 
 
-def _turned(name: str, tensor: torch.Tensor, arch: Arch, later: list[Move]) -> torch.Tensor:
-    """The factor in an order that the tensor core takes: 8-bit numbers in either on sm100, all others along k only."""
+def _turned(name: str, tensor: torch.Tensor, arch: Arch, later: list[Move], spread: bool) -> torch.Tensor:
+    """The factor in an order that the tensor core takes: 8-bit numbers in either on sm100, all others along k only.
+
+    Beside an 8-bit factor 4-bit numbers are ``spread``, for which rows need room.
+    """
     dtype = _dtype(name, tensor)
     if not _lies_turned(tensor) or (arch == Arch.SM100 and dtype != DType.E2M1):
         return tensor
     if tensor.dim() == 3:  # of every group: by torch, as layout kernels turn one matrix
-        return _with_room(transpose_packed_fp4(tensor.mT)) if dtype == DType.E2M1 else tensor.contiguous()
+        if dtype != DType.E2M1:
+            return tensor.contiguous()
+        packed = transpose_packed_fp4(tensor.mT)
+        return _with_room(packed) if spread else packed
     return put_off(later, catalog.to_k_major(arch, dtype), tensor)
 
 
 def _with_room(packed: torch.Tensor) -> torch.Tensor:
-    """The same numbers in rows that TMA may read whole, beside an 8-bit factor."""
+    """The same numbers in rows that TMA may read to the end of their pitch."""
     *outer, row = packed.shape
     if row % PITCH == 0:
         return packed

@@ -14,8 +14,8 @@ import torch
 from gemmgen.ir import AnySpec, Operand
 from gemmgen.ops.block import block_builder, whole_block
 from gemmgen.ops.kernels import Kernel, kernel_of
-from gemmgen.ops.launch import Launch, Prepared, Slots, metadata, relaunch, row_major
-from gemmgen.ops.memory import check_layouts, check_no_gradient, check_overlap, span
+from gemmgen.ops.launch import Launch, Prepared, Slots, metadata, not_repeated, relaunch, row_major
+from gemmgen.ops.memory import check_layouts, check_no_gradient, check_overlap, reads_past_rows, span
 from gemmgen.ops.problem import Tensors, check_problem
 from gemmgen.ops.workspace import allocate, empty_on
 from gemmgen.runtime.arguments import Encoder, Problem, TensorView, grid_size, in_use, with_splits, workspace_bytes
@@ -129,6 +129,9 @@ class Dispatcher:
             workspace=workspace,
             room=launch.room(workspace, empty_on(slots[self._at].device)) if workspace else None,
         )
+        if reads_past_rows(kernel.plan, used):  # and what is behind a row is no part of metadata
+            not_repeated()
+            return prepared
         if len(self.prepared) >= PREPARED_LIMIT:
             self.prepared.clear()
         self.prepared[metadata(slots)] = prepared

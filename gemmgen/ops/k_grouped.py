@@ -74,14 +74,35 @@ def fp8_apart_call(
     return _fp8_apart_dispatcher(d.dtype, c is not None, accumulate), slots
 
 
-def by_blocks(scales: torch.Tensor, flat: torch.Tensor, rows: int) -> torch.Tensor:
-    """Scales as [k/128, rows], of those of a flat factor that come so, or as [rows, k/128], which DeepGEMM takes.
+def by_blocks(
+    a: torch.Tensor, sfa: torch.Tensor, b: torch.Tensor, sfb: torch.Tensor, m: int, n: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scales of flat factors as [k/128, rows], of those that come so, or as [rows, k/128], which DeepGEMM takes.
 
-    Where the extents are the same, rows are what is contiguous.
+    Where one factor has as many rows as blocks, its scales are ordered as the other's; if both have, rows are what is
+    contiguous.
     """
-    blocks = flat.numel() // (rows * BLOCK) if rows else 0
-    turned = scales.shape == (rows, blocks) and (rows != blocks or scales.stride(0) == 1)
-    return scales.mT if turned else scales
+    sides = (("a", a, sfa, m), ("b", b, sfb, n))
+    counts = {name: flat.numel() // (rows * BLOCK) for name, flat, _, rows in sides if rows}
+    if len(set(counts.values())) > 1:
+        raise ValueError(
+            f"b: has {b.numel()} elements, {counts['b'] * BLOCK} of k for each of {n} rows, but a has "
+            f"{counts['a'] * BLOCK} for each of {m}; they must be equal"
+        )
+    blocks = next(iter(counts.values()), max(sfa.shape))
+    for name, _, scales, rows in sides:
+        if tuple(scales.shape) not in ((rows, blocks), (blocks, rows)):
+            raise ValueError(
+                f"sf{name}: shape is {tuple(scales.shape)}; must be {(rows, blocks)} or {(blocks, rows)}, one for "
+                f"{BLOCK} of k of each of {rows} rows, as flat factors have {blocks * BLOCK} of k"
+            )
+    rows_first = [None if rows == blocks else scales.shape[0] == rows for _, _, scales, rows in sides]
+    known = next((each for each in rows_first if each is not None), None)
+    found = []
+    for own, (_, _, scales, _) in zip(rows_first, sides, strict=True):
+        told = own if own is not None else known
+        found.append(scales.mT if (told if told is not None else scales.stride(0) == 1) else scales)
+    return found[0], found[1]
 
 
 def adds_in_place(c: torch.Tensor | None, d: torch.Tensor) -> bool:

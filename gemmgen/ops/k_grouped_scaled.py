@@ -84,9 +84,12 @@ class Call:
             return
         unit = self.gran * (SCALES_PER_WORD if sf.dtype == torch.int32 else 1)
         rows = sum(ceil_div(k, unit) for k in self.ks)
-        if self.split.by == "ends":  # groups have as much of k as the device says, at most what the host does
-            rule = f"at most {rows} rows, one for {unit} of k that every group has, rounded up for each"
-            require(sf.shape[0] <= rows, lambda: f"{name}: shape is {tuple(sf.shape)}; must have {rule}")
+        if self.split.by == "ends":  # what the host knows may be aligned; words may have others behind them
+            step = self.split.alignment
+            least = sum(ceil_div(k if k % step else max(0, k - step + 1), unit) for k in self.ks)
+            most = sf.shape[0] if sf.dtype == torch.int32 else rows
+            rule = f"{least} to {rows} rows, one for {unit} of k that every group has, rounded up for each"
+            require(least <= sf.shape[0] <= most, lambda: f"{name}: shape is {tuple(sf.shape)}; must have {rule}")
             return
         require(
             sf.shape[0] == rows,

@@ -107,6 +107,12 @@ def spreading_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
     return _address_fault(operand.name, tensor, SPREAD_ALIGNMENT, "TMA, to spread 4-bit numbers to bytes,")
 
 
+def reads_past_rows(plan: AnyPlan, tensors: Tensors) -> bool:
+    """Whether TMA reads what is behind a row's end, for which there is room in tensors that were looked at alone."""
+    spread = (plan.operand(entry.operand) for entry in plan.tensor_maps if entry.element == SPREADING)
+    return any(tensors[each.name].shape[-1] * each.dtype.packed % SPREAD_ELEMENTS for each in spread)
+
+
 def _has_room(tensor: torch.Tensor, outer: int, bytes_of_row: int) -> bool:
     """Whether every row has so many bytes, the last one too: what is behind its end meets zeros of the other factor."""
     if tensor.shape[outer] > 1 and tensor.stride(outer) < bytes_of_row:

@@ -90,7 +90,7 @@ def _of_each(value: Any, count: int) -> Any:
     if isinstance(value, tuple):
         return tuple(_of_each(part, count) for part in value)
     span = max((size * stride for size, stride in zip(value.shape, value.stride(), strict=True)), default=1)
-    return torch.empty_strided((count, *value.shape), (span, *value.stride()), dtype=value.dtype, device="meta")
+    return _empty(count * span, dtype=value.dtype).as_strided((count, *value.shape), (span, *value.stride()))
 
 
 def fused_arguments(op: ProductOp, family: str, m: int, n: int, k: int, choices: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def _words(side: int, rows: int, k: int, dtype: torch.dtype, turned: bool, choic
     recipe = _granularity(choices, 1)
     scales = _along_rows(-(-rows // recipe[side]), -(-k // (4 * recipe[2])), torch.int32)
     if dtype in FP4:
-        data = _empty(rows, k // 2, dtype=dtype)
+        data = _empty(rows, -(-k // 128) * 64, dtype=dtype)[:, : k // 2]  # which may lie beside an 8-bit factor
         return (data.mT, scales.mT) if turned else (data, scales)
     return _matrix(rows, k, dtype, turned), scales.mT if turned else scales
 

@@ -224,7 +224,7 @@ def tensor_map(operand: Operand, entry: TensorMapPlan, problem: Problem, output:
         dims = (max(spread, 16 // size), 1)
         pitch, address = 32, problem.tensors[output].address // 32 * 32
     if dims[1] == 1:
-        step = 16 if spread == 1 else 32
+        step = max(16, spread // packed)
         pitch = -(-view.shape[operand.box.index(entry.axes[0])] * size // step) * step
     sides = list(zip(dims, (size, pitch), entry.box, strict=True))
     if entry.halves and problem.sizes["k"] > 0:

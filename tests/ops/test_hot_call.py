@@ -20,7 +20,7 @@ from problems import bf16_problem, fp8_problem
 import gemmgen
 from gemmgen import ops
 from gemmgen.ir import DType, Epilogue, Operand, Reduce, Store
-from gemmgen.ops import hot_call, library, workspace
+from gemmgen.ops import dense_block_scaled, hot_call, library, workspace
 
 BF16 = torch.bfloat16
 
@@ -199,6 +199,24 @@ def test_negated_views_are_negated(gpu: FakeGpu) -> None:
         ops.bf16_gemm_nt(a, b)
     ops.bf16_gemm_nt(a, torch._neg_view(b))
     assert not gpu.launches[-1].hot
+
+
+def test_rows_that_are_read_past_their_ends_are_looked_at_in_every_call(
+    gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two tensors with the same strides only one has room behind its last row."""
+    gpu.family = "sm100"
+    monkeypatch.setattr(dense_block_scaled, "current_target", lambda device: gpu)
+    a, d = torch.zeros(16, 160, dtype=torch.float8_e4m3fn), torch.empty(16, 8, dtype=BF16)
+    sfa, sfb = (torch.full((2, rows), 0x7F7F7F7F, dtype=torch.int32).T for rows in (16, 8))
+    roomy, tight = (
+        torch.zeros(7 * 160 + behind, dtype=torch.int8).as_strided((8, 80), (160, 1)) for behind in (128, 80)
+    )
+    for _ in range(2):
+        ops.fp8_fp4_gemm_nt((a, sfa), (roomy, sfb), d, recipe=(1, 1, 32))
+        with pytest.raises(ValueError, match=r"^b: k is 160; beside an 8-bit factor, TMA reads 4-bit numbers 128 at"):
+            ops.fp8_fp4_gemm_nt((a, sfa), (tight, sfb), d, recipe=(1, 1, 32))
+    assert [launch.hot for launch in gpu.launches] == [False, False]
 
 
 def test_a_launch_that_fails_takes_the_long_way(gpu: FakeGpu) -> None:

@@ -121,15 +121,34 @@ ORDERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize(("m", "n", "residual"), [(72, 40, True), (70, 36, False)], ids=["TMA", "lanes"])
+@pytest.mark.parametrize(
+    ("m", "n", "residual"), [(72, 40, True), (70, 36, False), (64, 41, True)], ids=["TMA", "lanes", "direct"]
+)
 def test_fp8_factors_that_lie_group_by_group(m: int, n: int, residual: bool, order: str) -> None:
-    """Scales of 70 rows have a pitch that TMA refuses."""
+    """Scales of 70 rows have a pitch that TMA refuses, and outputs of 41 columns one that it stores to."""
     group_by_group([0, 128, 0, 256], m, n, residual, order)
 
 
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(("m", "n"), [(4, 8), (8, 4)])
+def test_as_many_rows_as_blocks_are_ordered_as_the_other_factors(m: int, n: int, order: str) -> None:
+    group_by_group([128, 384], m, n, True, order)
+
+
 @pytest.mark.parametrize("order", ["blocks first", "rows first"])
-def test_as_many_rows_as_blocks_go_by_what_is_contiguous(order: str) -> None:
+def test_where_both_have_as_many_rows_as_blocks_rows_are_contiguous(order: str) -> None:
     group_by_group([128, 384], 4, 4, True, order)
+
+
+@pytest.mark.parametrize(("m", "n"), [(0, 8), (8, 0), (0, 0)])
+@pytest.mark.parametrize("order", ["blocks first", "rows first"])
+def test_factors_without_rows(m: int, n: int, order: str) -> None:
+    factors = [
+        (torch.empty(rows * 256, dtype=torch.float8_e4m3fn), ORDERS[order](torch.ones(2, rows))) for rows in (m, n)
+    ]
+    d = torch.empty(1, m, n)
+    with gemmgen.simulate("sm90"):
+        assert ops.k_grouped_fp8_gemm_nt_contiguous(*factors, d, None, torch.tensor([256]).int()) is d
 
 
 def group_by_group(ks: list[int], m: int, n: int, residual: bool, order: str) -> None:
@@ -255,8 +274,12 @@ def test_fp8_refusals_are_sentences() -> None:
             (r"use_psum_layout: is True", {"use_psum_layout": True}),
             (r"ks_cpu: group 0 has 64 of k; must be a multiple of 128", {"ks_cpu": [64]}),
             (
-                r"a: has 8192 elements; its scales say that k of all groups is 256",
+                r"sfa: shape is \(2, 64\); must be \(64, 1\) or \(1, 64\), one for 128 of k of each of 64 rows",
                 {"a": (a[0], torch.ones(2, 64)), "ks_cpu": None},
+            ),
+            (
+                r"b: has 16384 elements, 256 of k for each of 64 rows, but a has 128 for each of 64; they must be",
+                {"b": (torch.cat([a[0]] * 2)[: 128 * 128], a[1]), "ks_cpu": None},
             ),
             (r"a: has 2 dimensions; must be flat", {"a": (a[0].view(64, 128), a[1])}),
         ):
@@ -281,9 +304,20 @@ def test_fp8_along_m_and_n_refuses_in_sentences() -> None:
         ("sm100", r"ks_cpu: group 0 has 60 of k; must be a multiple of 32", ValueError, {"ks_cpu": [60]}),
         (
             "sm100",
-            r"sfa: shape is \(3, 64\); must have at most 2 rows, one for 32 of k that every group has",
+            r"sfa: shape is \(3, 64\); must have 2 to 2 rows, one for 32 of k that every group has",
             ValueError,
             {"a": (a, torch.ones(3, 64)), "use_psum_layout": True},
+        ),
+        (
+            "sm120",
+            r"sfb: shape is \(4, 32\); must have 5 to 8 rows, one for 32 of k that every group has",
+            ValueError,
+            {
+                "a": (torch.cat([a] * 4), torch.ones(5, 64)),
+                "b": (torch.cat([b] * 4), torch.ones(4, 32)),
+                "ks_cpu": [256],
+                "use_psum_layout": True,
+            },
         ),
         ("sm90", r"there is no kernel for sm90, whose 8-bit factors lie along k", UnsupportedArchitecture, {}),
     ):

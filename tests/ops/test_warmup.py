@@ -95,6 +95,13 @@ def test_what_is_prepared_is_what_a_call_launches(
     assert expected and sorted(needed(op, family, shape, **choices)) == sorted(set(expected))
 
 
+@pytest.mark.parametrize("family", ["sm100", "sm120"])
+@pytest.mark.parametrize("op", ["fp8_fp4_gemm_nt", "fp8_fp4_gemm_nn", "m_grouped_fp8_fp4_gemm_nt_contiguous"])
+def test_4_bit_weights_of_any_even_k_are_prepared(family: str, op: str) -> None:
+    given = {"recipe_a": (1, 32), "recipe_b": (1, 32)} | ({"num_groups": 3} if "grouped" in op else {})
+    assert needed(op, family, (16, 24, 160), **given)
+
+
 def test_kernels_are_compiled_once_and_for_good(cache_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int, str]] = []
     shapes = [(1, 64, 128), (8, 64, 128), (4096, 4096, 128)]

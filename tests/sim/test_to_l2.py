@@ -30,42 +30,51 @@ def boxes(spec: KernelSpec, groups: tuple[int, ...]) -> Counter[tuple[int, ...]]
     return Counter((n, m, *group) for m, n in product(rows, cols) for group in ([(g,) for g in groups] or [()]))
 
 
-def dense(k: int, shape: Shape = SMALL) -> tuple[KernelSpec, dict[str, torch.Tensor], tuple[int, ...]]:
-    spec = with_to_l2(catalog.accumulating(catalog.bf16_gemm("nt", shape, DType.F32)), "d")()
-    a, b = (exact_factor(rows, k, torch.bfloat16, rows) for rows in (M, N))
-    return spec, {"a": a, "b": b, "d": torch.ones(M, N)}, ()
+def added_to(shape: Shape) -> KernelSpec:
+    """A scale for 1x128 of either factor, summed in fp32 where sums lie."""
+    return catalog.accumulating(catalog.fp8_gemm_nt(shape, DType.F32, sfb_columns=1))
 
 
-def of_groups(*counts: int) -> tuple[KernelSpec, dict[str, torch.Tensor], tuple[int, ...]]:
-    added = with_to_l2(catalog.accumulating(catalog.bf16_gemm("tn", SMALL, DType.F32)), "d")()
-    spec = catalog.in_k_groups(added, "counts")
-    a, b = (exact_factor(rows, sum(counts), torch.bfloat16, rows).T.contiguous().T for rows in (M + 2, N))
-    layout = torch.tensor(counts, dtype=torch.int32)
-    given = {"a": a[:M], "b": b, "d": torch.ones(len(counts), M, N), "layout": layout}
-    return spec, given, tuple(group for group, count in enumerate(counts) if count)
+def factors(k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return exact_factor(M, k, torch.float8_e4m3fn, 1), exact_factor(N, k, torch.float8_e4m3fn, 2)
+
+
+def scales(rows: int, k: int) -> torch.Tensor:
+    """All 0.5, contiguous along rows, columns 16 bytes apart."""
+    return torch.full((-(-k // 128), -(-rows // 4) * 4), 0.5)[:, :rows].T
+
+
+def fetched(spec: KernelSpec, given: dict[str, torch.Tensor], sms: int) -> Counter[tuple[int, ...]]:
+    """The boxes that L2 was asked for, all of one tensor."""
+    with gemmgen.simulate("sm90", sms=sms) as simulation:
+        gemmgen.op(spec)(**given)
+    found = simulation.reports[-1].fetched
+    assert len({address for address, _ in found}) == 1
+    return Counter(coords for _, coords in found)
 
 
 @pytest.mark.parametrize("shape", [SMALL, NARROW], ids=lambda shape: shape.label)
 @pytest.mark.parametrize("blocks", [1, 3, 15, 16, 17, 40])
 def test_every_box_of_a_tile_is_fetched_once(blocks: int, shape: Shape) -> None:
-    spec, given, groups = dense(64 * blocks - 8, shape)
-    with gemmgen.simulate("sm90", sms=2) as simulation:
-        gemmgen.op(spec)(**given)
-    fetched = Counter(coords for _, coords in simulation.reports[-1].fetched)
-    assert fetched == boxes(spec, groups)
-    assert torch.equal(given["d"], 1 + given["a"].float() @ given["b"].float().T)
+    a, b = factors(k := 128 * blocks - 16)
+    given = {"a": a, "sfa": scales(M, k), "b": b, "sfb": scales(N, k), "d": torch.ones(M, N)}
+    assert fetched(spec := added_to(shape), given, sms=2) == boxes(spec, ())
+    assert torch.equal(given["d"], 1 + 0.25 * (a.float() @ b.float().T))
 
 
 def test_groups_fetch_their_own_sums_and_empty_ones_none() -> None:
-    spec, given, groups = of_groups(200, 0, 1300, 64)
-    assert groups == (0, 2, 3)
-    with gemmgen.simulate("sm90", sms=3) as simulation:
-        gemmgen.op(spec)(**given)
-    assert Counter(coords for _, coords in simulation.reports[-1].fetched) == boxes(spec, groups)
+    counts = (256, 0, 2304, 128)
+    spec = catalog.in_k_groups(added_to(SMALL), "counts", 128, apart=True)
+    parts, k = [factors(count) for count in counts], sum(counts)
+    a, b = (torch.cat([part[side].flatten() for part in parts]).view(-1, k) for side in (0, 1))
+    given = {"a": a, "sfa": scales(M, k), "b": b, "sfb": scales(N, k), "d": torch.ones(len(counts), M, N)}
+    assert fetched(spec, {**given, "layout": torch.tensor(counts, dtype=torch.int32)}, sms=3) == boxes(spec, (0, 2, 3))
+    for d, (x, y) in zip(given["d"], parts, strict=True):
+        assert torch.equal(d, 1 + 0.25 * (x.float() @ y.float().T))
 
 
 def test_scaled_products_fetch_what_they_are_added_to_and_others_do_not() -> None:
-    scaled = catalog.accumulating(catalog.fp8_gemm_nt(SMALL, DType.F32, sfb_columns=1))
+    scaled = added_to(SMALL)
     assert kernel_of(scaled).plan.to_l2 == ("d",)
     assert "gemmgen::to_l2<TILE_M, TILE_N, 16, 32>(p.d, tile.m(), tile.n(), k_blocks - kb, k_blocks);" in text(scaled)
     assert kernel_of(catalog.accumulating(catalog.bf16_gemm("nt", SMALL, DType.F32))).plan.to_l2 == ()
