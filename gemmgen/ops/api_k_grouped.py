@@ -88,7 +88,7 @@ def k_grouped_fp8_gemm_nt_contiguous(
     if use_psum_layout:
         raise ValueError("use_psum_layout: is True; factors lie group by group without gaps, so pass k of each group")
     if d is not None and d.dim() == 3 and [each.dim() for each in (a_data, sfa, b_data, sfb)] == [1, 2, 1, 2]:
-        sfa, sfb = k_grouped.by_blocks(a_data, sfa, b_data, sfb, d.shape[1], d.shape[2])
+        sfa, sfb = k_grouped.blocks_first(a_data, sfa, b_data, sfb, d.shape[1], d.shape[2])
     check_ks(ks_cpu, d, sfa.shape[0] * k_grouped.BLOCK, k_grouped.APART, k_grouped.BLOCK)
     direct = library.is_direct(_present(a_data, sfa, b_data, sfb, grouped_layout, c, d))
     run = library.k_grouped_fp8_apart if direct else library.k_grouped_fp8_apart_gemm

@@ -74,7 +74,7 @@ def fp8_apart_call(
     return _fp8_apart_dispatcher(d.dtype, c is not None, accumulate), slots
 
 
-def by_blocks(
+def blocks_first(
     a: torch.Tensor, sfa: torch.Tensor, b: torch.Tensor, sfb: torch.Tensor, m: int, n: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Scales of flat factors as [k/128, rows], of those that come so, or as [rows, k/128], which DeepGEMM takes.
@@ -96,13 +96,14 @@ def by_blocks(
                 f"sf{name}: shape is {tuple(scales.shape)}; must be {(rows, blocks)} or {(blocks, rows)}, one for "
                 f"{BLOCK} of k of each of {rows} rows, as flat factors have {blocks * BLOCK} of k"
             )
-    rows_first = [None if rows == blocks else scales.shape[0] == rows for _, _, scales, rows in sides]
-    known = next((each for each in rows_first if each is not None), None)
-    found = []
-    for own, (_, _, scales, _) in zip(rows_first, sides, strict=True):
-        told = own if own is not None else known
-        found.append(scales.mT if (told if told is not None else scales.stride(0) == 1) else scales)
-    return found[0], found[1]
+    told = {name: scales.shape[0] == rows for name, _, scales, rows in sides if rows != blocks}
+    by_other = next(iter(told.values()), None)
+
+    def turned(name: str, scales: torch.Tensor) -> torch.Tensor:
+        rows_first = told.get(name, scales.stride(0) == 1 if by_other is None else by_other)
+        return scales.mT if rows_first else scales
+
+    return turned("a", sfa), turned("b", sfb)
 
 
 def adds_in_place(c: torch.Tensor | None, d: torch.Tensor) -> bool:
