@@ -8,7 +8,7 @@ from gemmgen.backends.names import C_TYPES, moved_columns
 from gemmgen.ir import (
     FOUND_GROUPS,
     FOUND_PARTS,
-    FOUND_STEPS,
+    FOUND_ROWS,
     Arch,
     FoundRuns,
     Groups,
@@ -45,8 +45,8 @@ def schedule(plan: Plan) -> str:
         word = max((split_axis(each.outer)[1] for each in plan.operands if each.ragged), default=1)
         return f"gemmgen::KGroups<{spans}, {raster}{f', {word}' if word > 1 else ''}>"
     if plan.found_runs is not None:
-        found = f"gemmgen::Runs<{plan.found_runs.place}, {plan.found_runs.parts}, TILE_M, {groups.alignment}>"
-        return f"gemmgen::RunTiles<{raster}, TILE_M, {found}>"
+        found = f"gemmgen::Runs<{plan.found_runs.place}, {plan.found_runs.parts}, {groups.alignment}>"
+        return f"gemmgen::RunTiles<{raster}, {found}>"
     if groups.by == "ids":
         unit = ", TILE_M * CLUSTER_M" if plan.cluster.m > 1 else ""
         return f"gemmgen::RowIds<{raster}, TILE_M{unit}>"
@@ -157,7 +157,7 @@ def finds_runs(spec: KernelSpec) -> bool:
 
 
 def check_found_runs(spec: KernelSpec) -> None:
-    """Refuse tiles that begin where the copy engine starts no box, or at more places than are looked at."""
+    """Refuse tiles that begin where the copy engine starts no box, and places further apart than a launch counts."""
     groups = spec.groups
     if not isinstance(groups, RowGroups) or not groups.found:
         return
@@ -170,10 +170,10 @@ def check_found_runs(spec: KernelSpec) -> None:
             f"{where} of {alignment}, where tiles of {spec.tile.m} rows begin at multiples of {step}; TMA starts boxes "
             f"of words at every fourth, so use an alignment that is a multiple of {WORDS_A_CHUNK}"
         )
-    if alignment // step > FOUND_STEPS:
+    if alignment > FOUND_ROWS:
         raise ValueError(
-            f"{where} of {alignment}, where tiles of {spec.tile.m} rows begin at multiples of {step}, at more than "
-            f"{FOUND_STEPS} places in {alignment} rows; use a tile that has a larger divisor in common with it"
+            f"{where} of {alignment}; a launch counts {FOUND_ROWS} rows at most between places where groups may start, "
+            "so use less, or groups by ends"
         )
     if any(isinstance(each, Reduce) for each in spec.epilogue):
         raise ValueError(

@@ -2,7 +2,7 @@
 
 from gemmgen.ir.dtype import Arch, DType
 from gemmgen.ir.epilogue import Epilogue
-from gemmgen.ir.groups import FOUND_GROUPS, FOUND_PARTS, FOUND_STEPS, Groups, KGroups, RowGroups
+from gemmgen.ir.groups import FOUND_GROUPS, FOUND_PARTS, FOUND_ROWS, Groups, KGroups, RowGroups
 from gemmgen.ir.layout import AnyPlan, AnySpec, LayoutPlan, LayoutSpec
 from gemmgen.ir.node import Node
 from gemmgen.ir.operand import HeadSplit, Operand, split_axis
@@ -61,7 +61,7 @@ from gemmgen.ir.steps import (
 __all__ = [
     "FOUND_GROUPS",
     "FOUND_PARTS",
-    "FOUND_STEPS",
+    "FOUND_ROWS",
     "READ_ONCE_BYTES",
     "Activation",
     "AnyPlan",

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 FOUND_PARTS = 1024
 """So many times the alignment is the most rows that a launch looks for groups in by row ids."""
-FOUND_GROUPS = 2**26 - 1
-"""The most groups that it finds: what it keeps of an id are 26 bits."""
-FOUND_STEPS = 16
-"""First rows of tiles that may lie in the rows that groups start at multiples of: a launch reads the id of each."""
+FOUND_GROUPS = 2**19 - 1
+"""The most groups that it finds: what it keeps of an id are 19 bits."""
+FOUND_ROWS = 2**12 - 1
+"""The largest alignment there: what it keeps of a part's rows are 12 bits."""
+
 
 
 class RowGroups(Node):
@@ -35,9 +36,9 @@ class RowGroups(Node):
     - ``ids``, for every row the number of its group, or -1. A tile of rows is of the group of its first row, and none
       where that is -1, so groups start at multiples of the tile and padding follows their rows. Of CTAs that multiply
       together, the rows of all are one tile.
-      With an ``alignment`` groups start at multiples of that many rows, and tiles, at 16 places in it at most, begin
-      where a group does and at every tile's rows from there; a tile then ends at the first row that is not its
-      group's. Where a group goes on behind a multiple, all rows up to it are taken to be the group's.
+      With an ``alignment`` groups start at multiples of that many rows, and tiles begin where a group does and at
+      every tile's rows from there. Where a group goes on behind a multiple, all rows up to it are taken to be the
+      group's; of the last rows up to a multiple, the first ones are, and what follows is padding.
     - ``ends``, for every group the row behind its last; it starts where the one before ended, rounded up to a multiple
       of ``alignment``. With 1 there is no padding. ``zero_padding`` fills rows of outputs between groups, and what
       scales they have, with 0.

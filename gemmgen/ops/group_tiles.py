@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import gcd
 
-from gemmgen.ir import FOUND_PARTS, FOUND_STEPS, Arch
+from gemmgen.ir import FOUND_PARTS, FOUND_ROWS, Arch
 from gemmgen.ops.family import S
 from gemmgen.ops.groups import Groups
 
@@ -31,10 +31,9 @@ def unless_found(arch: str) -> str:
     """What else than tiles that divide serves on sm90, for a message that says why none does."""
     if arch != Arch.SM90:
         return ""
-    return f", or begin at {FOUND_STEPS} places in it at most, with {FOUND_PARTS} times as many rows at most"
+    return f", or begin where a launch finds groups, in {FOUND_PARTS} times as many rows at most"
 
 
 def _may_begin(alignment: int, rows: int) -> bool:
     """Whether tiles of so many rows may begin at any multiple of the alignment, and at every tile's rows from there."""
-    step = gcd(alignment, rows)
-    return step % FACTOR_ROWS == 0 and alignment // step <= FOUND_STEPS
+    return gcd(alignment, rows) % FACTOR_ROWS == 0 and alignment <= FOUND_ROWS

@@ -29,7 +29,7 @@ def set_mk_alignment_for_contiguous_layout(new_value: int) -> None:
     """Set it for the process, from the next call on: a multiple of 16.
 
     Kernels for it are made at the first call that needs them. Calls by row ids take tiles whose rows divide it; on sm90
-    also others that begin at 16 places in it at most, in 1024 times as many rows: a launch finds where groups begin.
+    also others, in 1024 times as many rows at most: a launch finds where groups begin.
     """
     global _alignment
     _alignment = checked(new_value)

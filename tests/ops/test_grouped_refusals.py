@@ -148,19 +148,19 @@ def test_outputs_of_groups_that_overlap() -> None:
 
 
 def test_an_alignment_that_no_tile_divides() -> None:
-    """Nor may a launch look where they begin, at 17 places in what groups start at multiples of."""
-    ops.set_mk_alignment_for_contiguous_layout(272)
-    problem = bf16_problem(ids((3, 5), 272), n=71)  # rows of the output are no whole 16 bytes
+    """Nor does a launch look where they begin: it counts 4095 rows at most from one place to the next."""
+    ops.set_mk_alignment_for_contiguous_layout(4112)
+    problem = bf16_problem(ids((3, 5), 4112), n=71)  # rows of the output are no whole 16 bytes
     message = (
-        r"^grouped_layout: has a group for every row, and groups start at multiples of 272 rows; tiles here have 64 "
+        r"^grouped_layout: has a group for every row, and groups start at multiples of 4112 rows; tiles here have 64 "
     )
     with pytest.raises(ValueError, match=message):
         contiguous(problem, offsets=False)
 
 
 def test_an_epilogue_that_no_tile_of_that_alignment_has() -> None:
-    ops.set_mk_alignment_for_contiguous_layout(272)
-    problem = fp8_problem(ids((3, 5), 272), n=128)
+    ops.set_mk_alignment_for_contiguous_layout(4112)
+    problem = fp8_problem(ids((3, 5), 4112), n=128)
     message = (
         r"fits no tile of this operator: .* do not swap; groups start at multiples that only swapped tiles divide, so "
         r"set_mk_alignment_for_contiguous_layout\(128\) and pad"

@@ -117,10 +117,10 @@ def test_tiles_of_every_kind_are_found(kind: str, shape: Shape, alignment: int) 
         problem(dense, "ids", alignment, given).run(SCHEDULES[number], seed=number, sms=sms)
 
 
-def test_tiles_ask_for_no_more_ids_where_all_rows_are_known() -> None:
-    """They are of parts that others of the run follow: an id that breaks the rule there is not seen."""
+def test_rows_of_parts_that_others_follow_are_not_counted() -> None:
+    """An id that breaks the rule there is not seen; the last part has the rows that come first."""
     ids = torch.zeros(640, dtype=torch.int32)
-    ids[[70, 300, 600]] = -1  # in the first, second and last of four tiles
+    ids[[70, 300]] = ids[600:] = -1
     operands = problem(fp8_gemm_nt(FINE), "ids", 128, parted((0,) * 5), n=40).operands
     d = operands["d"]
     assert isinstance(d, torch.Tensor)
@@ -128,6 +128,20 @@ def test_tiles_ask_for_no_more_ids_where_all_rows_are_known() -> None:
         gemmgen.op(in_row_groups(fp8_gemm_nt(FINE), "ids", 128))(**{**operands, "layout": ids, "d": d.fill_(7)})
     written = ~(d == 7).all(dim=1)
     assert written[:600].all() and not written[600:].any()
+
+
+@pytest.mark.parametrize(
+    ("shape", "alignment", "counts"),
+    [
+        (Shape(64, 32, groups=1), 48, range(1, 49)),
+        (Shape(64, 32, groups=1), 128, (*range(1, 128, 6), 7, 8, 9, 15, 16, 17, 127, 128)),
+        (FINE, 100, (1, 6, 7, 8, 49, 97, 98, 99, 100, 101)),
+        (Shape(64, 32, groups=1), 272, (1, 16, 17, 18, 255, 256, 271, 272, 543)),
+        (Shape(64, 32, groups=1), 4080, (4079, 1, 257)),
+    ],
+)
+def test_every_number_of_rows_is_counted(shape: Shape, alignment: int, counts: tuple[int, ...]) -> None:
+    problem(bf16_gemm("nt", shape), "ids", alignment, by_ids(counts, alignment), n=8).run("random", sms=4)
 
 
 def test_more_parts_than_lanes_look_at_at_once() -> None:
@@ -153,7 +167,7 @@ def test_the_most_parts_there_may_be() -> None:
 @pytest.mark.parametrize(
     ("shape", "alignment", "sentence"),
     [
-        (Shape(192, 32, groups=3), 100, "begin at multiples of 4, at more than 16 places in 100 rows"),
+        (Shape(192, 32, groups=3), 4096, "with an alignment of 4096; a launch counts 4095 rows at most between places"),
         (Shape(128, 32), 126, "begin at multiples of 2; TMA starts boxes of words at every fourth"),
     ],
 )
@@ -185,5 +199,5 @@ def test_found_groups_reduce_nothing_and_are_so_many() -> None:
     )
     with pytest.raises(ValueError, match=r"m=131073: groups by ids start at multiples of 128 rows, and .* 131072 rows"):
         grid_size(plan, {**sizes, "m": 131073}, 132)
-    with pytest.raises(ValueError, match=r"g=67108864: .* finds 67108863 groups at most by their ids; use a tile that"):
-        grid_size(plan, {**sizes, "m": 128, "g": 2**26}, 132)
+    with pytest.raises(ValueError, match=r"g=524288: .* finds 524287 groups at most by their ids; use a tile that"):
+        grid_size(plan, {**sizes, "m": 128, "g": 2**19}, 132)

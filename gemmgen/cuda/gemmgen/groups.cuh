@@ -128,21 +128,16 @@ DEVICE void clear_rows(T* out, u64 stride, u32 from, u32 to, u32 n, u32 cols, u3
     for (u32 col = n + ptx::lane_index(); col < end; col += 32) out[m * stride + Columns::column(col)] = {};
 }
 
-// The largest number that divides both.
-constexpr u32 common_divisor(u32 x, u32 y) { return y == 0 ? x : common_divisor(y, x % y); }
-
 // Where groups lie by row ids, for tiles whose rows need not divide ALIGNMENT, at whose multiples groups start. Neighbouring
 // parts of ALIGNMENT rows, all of one group but for padding behind the last one's, are a run. Runs are found when the launch
-// begins: a thread a part reads what ids say of it, all at once, and leaves it at PLACE of shared memory; a warp makes runs
-// of that, from the last to the first, and fills the table behind it from its end. There are MOST parts at most.
-template <u32 PLACE, u32 MOST, u32 TILE_M, u32 ALIGNMENT>
+// begins: a thread a part looks how many rows ids say it has, and leaves that at PLACE of shared memory; a warp makes runs of
+// it, from the last to the first, and fills the table behind it from its end. There are MOST parts at most.
+template <u32 PLACE, u32 MOST, u32 ALIGNMENT>
 class Runs {
-  // Tiles begin at multiples of STEP rows.
-  static constexpr u32 STEP = common_divisor(ALIGNMENT, TILE_M), STEPS = ALIGNMENT / STEP;
-  static_assert(STEPS <= 16 && MOST <= 1024);
-  // A part's word: its group, or NOBODY; OWNED times the steps whose first row is the group's; whether a run starts. A run's
-  // first word: its steps, and PART times its first part; the second is its group.
-  enum : u32 { NOBODY = (1 << 26) - 1, OWNED = 1 << 26, STARTS = 1u << 31, PART = 1 << 16 };
+  static_assert(ALIGNMENT < 4096 && MOST <= 1024);
+  // A part's word: its group, or NOBODY; OWNED times its rows; whether a run starts. A run's first word: its rows, and PART
+  // times its first part; the second is its group.
+  enum : u32 { NOBODY = (1 << 19) - 1, OWNED = 1 << 19, STARTS = 1u << 31, PART = 1 << 22 };
 
   DEVICE static u32 part_place(u32 part) { return ptx::smem_base() + PLACE + 4 * part; }
   DEVICE static u32 run_place(u32 run) { return ptx::smem_base() + PLACE + 4 * MOST + 8 * run; }
@@ -150,12 +145,20 @@ class Runs {
 
   DEVICE static u32 parts(u32 rows) { return ceil_div(rows, ALIGNMENT); }
 
+  // How many of WIDTH rows from `row` on, which is the group's, are so: the first ones.
+  template <u32 WIDTH, class Id>
+  DEVICE static u32 leading(u32 row, u32 group, const Id& id) {
+    if constexpr (WIDTH == 1) return 1;
+    constexpr u32 STEP = (WIDTH + 15) / 16;
+    u32 steps = 0;
+#pragma unroll
+    for (u32 at = STEP; at < WIDTH; at += STEP) steps += id(row + at) == group;
+    return steps * STEP + leading<STEP>(row + steps * STEP, group, id);
+  }
+
  public:
   struct Run {
-    u32 begin, steps, group;
-    DEVICE u32 tiles() const { return ceil_div(steps, TILE_M / STEP); }
-    // The row up to which all are known to be the group's.
-    DEVICE u32 full() const { return begin + (steps - 1) / STEPS * ALIGNMENT; }
+    u32 begin, rows, group;
   };
   // The first run, and the one behind the last.
   DEVICE static u32 first() { return ptx::load_shared_word(first_place()); }
@@ -168,17 +171,17 @@ class Runs {
 
   // All threads look, the first ones last: they may have barriers to make.
   DEVICE static void look(u32 rows, u32 groups, const i32* ids) {
-    const auto id = [&](u32 row) {
-      const u32 found = ids[row < rows ? row : rows - 1];  // no branch keeps the next one from being asked for
-      return row < rows ? found : ~0u;
-    };
     for (u32 part = ptx::thread_count() - 1 - ptx::thread_index(); part < parts(rows); part += ptx::thread_count()) {
-      const u32 row = part * ALIGNMENT, group = id(row), before = id(row - 1);
-      u32 steps = 0;
-#pragma unroll
-      for (u32 i = 0; i < STEPS; ++i) steps += id(row + STEP * i) == group;
-      const u32 own = group < groups ? group + steps * OWNED : NOBODY;
-      ptx::store_shared_word(part_place(part), own | (before != group || group >= groups ? STARTS : 0));
+      const u32 row = part * ALIGNMENT, end = row + ALIGNMENT < rows ? row + ALIGNMENT : rows;
+      const auto id = [&](u32 at) {
+        const u32 found = ids[at < end ? at : end - 1];  // no branch keeps the next one from being asked for
+        return at < end ? found : ~0u;
+      };
+      const u32 group = id(row), last = id(row + ALIGNMENT - 1), before = row > 0 ? ids[row - 1] : ~0u;
+      const bool owned = group < groups;
+      const u32 count = owned && last != group ? leading<ALIGNMENT>(row, group, id) : ALIGNMENT;
+      const u32 own = owned ? group + count * OWNED : NOBODY;
+      ptx::store_shared_word(part_place(part), own | (before != group || !owned ? STARTS : 0));
     }
   }
 
@@ -194,8 +197,8 @@ class Runs {
       const bool starts_run = word & STARTS && group != NOBODY;
       const u32 runs = ptx::lanes_where(starts_run), run = first - 1 - ptx::count_bits(runs & below);
       if (starts_run) {
-        const u32 steps = ptx::load_shared_word(part_place(next - 1)) % STARTS / OWNED + (next - 1 - part) * STEPS;
-        ptx::store_shared_word_pair(run_place(run), steps + part * PART, group);
+        const u32 rest = ptx::load_shared_word(part_place(next - 1)) % STARTS / OWNED;
+        ptx::store_shared_word_pair(run_place(run), rest + (next - 1 - part) * ALIGNMENT + part * PART, group);
       }
       first -= ptx::count_bits(runs);
       if (starts) behind = end - 1 - ptx::highest_bit(starts);
@@ -205,17 +208,15 @@ class Runs {
 };
 
 // Tiles of all runs, one run behind the other, a grid's stride apart. R is the raster of a run's tiles.
-template <class R, u32 TILE_M, class Found>
+template <class R, class Found>
 class RunTiles {
-  u32 rows_, cols_;
-  const i32* ids_;
-  u32 index_, run_, first_ = 0;  // first_ is the run's first unit
+  u32 cols_, index_, run_, first_ = 0;  // first_ is the run's first unit
   typename Found::Run of_ = {0, 0, 0};
   R raster_;
 
   DEVICE void open() {
     of_ = Found::run(run_);
-    raster_ = R(of_.tiles() * TILE_M, cols_);
+    raster_ = R(of_.rows, cols_);
   }
   DEVICE void place() {
     while (valid() && index_ - first_ >= raster_.units()) {
@@ -226,8 +227,8 @@ class RunTiles {
   }
 
  public:
-  DEVICE RunTiles(u32 m, u32 n, u32, const i32* ids)
-      : rows_(m), cols_(n), ids_(ids), index_(ptx::cta_index() / R::CLUSTER), run_(Found::first()), raster_(0, n) {
+  DEVICE RunTiles(u32, u32 n, u32, const i32*)
+      : cols_(n), index_(ptx::cta_index() / R::CLUSTER), run_(Found::first()), raster_(0, n) {
     if (!valid()) return;
     open();
     place();
@@ -243,24 +244,8 @@ class RunTiles {
   DEVICE u32 m() const { return of_.begin + raster_.m(); }
   DEVICE u32 n() const { return raster_.n(); }
   DEVICE u32 group() const { return of_.group; }
-  // The row behind the last of the group's in this tile, of those without a gap; a whole warp asks.
-  DEVICE u32 rows() const {
-    if (m() + TILE_M <= of_.full()) return m() + TILE_M;
-    constexpr u32 EACH = (TILE_M + 31) / 32;  // ids a lane
-    u32 ours[EACH];
-#pragma unroll
-    for (u32 i = 0; i < EACH; ++i) {
-      const u32 row = m() + 32 * i + ptx::lane_index();
-      ours[i] = ids_[row < rows_ ? row : rows_ - 1];
-    }
-    u32 count = 0;
-#pragma unroll
-    for (u32 i = 0; i < EACH; ++i) {
-      const u32 others = ~ptx::lanes_where(m() + 32 * i + ptx::lane_index() < rows_ && ours[i] == group());
-      if (count == 32 * i) count += others ? ptx::count_bits((others - 1) & ~others) : 32;
-    }
-    return m() + (count < TILE_M ? count : TILE_M);
-  }
+  // The row behind the run's last.
+  DEVICE u32 rows() const { return of_.begin + of_.rows; }
 };
 
 // Tiles of rows that each say which group they are of; a tile is of its first row's, and nobody's without one. CTAs that

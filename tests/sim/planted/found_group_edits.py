@@ -48,10 +48,20 @@ def rows_of_a_run_are_a_part_too_many(text: str, plan: Plan) -> str:
     (left,) = find(text, "st.shared.v2.u32")
     rows, group = (each.strip() for each in left.operands[1].strip("{}").split(","))
     changed = rewrite(left, _1=f"{{q, {group}}}")
-    return replace(text, left, f"{{ .reg .b32 q; add.u32 q, {rows}, 2; {changed} }}")
+    return replace(text, left, f"{{ .reg .b32 q; add.u32 q, {rows}, 128; {changed} }}")
 
 
 @planted("early_found")
-def rows_of_others_are_counted(text: str, plan: Plan) -> str:
-    """Where a tile is not whole, whatever ids say."""
-    return with_operand(text, find(text, BALLOT)[2:], 1, "1")
+def padding_is_counted(text: str, plan: Plan) -> str:
+    """A part has all its rows, whatever ids say of the last."""
+    wait = find(text, WAIT)[0]
+    whole = next(each for each in find(text, "or.pred") if each.start > wait.start)
+    return replace(text, whole, f"setp.ne.u32 {whole.operands[0]}, 1, 0;")
+
+
+@planted("early_found")
+def rows_are_counted_in_eights(text: str, plan: Plan) -> str:
+    """Of the last eight that have any, none is looked at."""
+    wait = find(text, WAIT)[0]
+    counted = [each for each in find(text, "selp.u32") if each.start > wait.start and each.operands[1:3] == ("1", "0")]
+    return with_operand(text, counted[16:23], 1, "0")

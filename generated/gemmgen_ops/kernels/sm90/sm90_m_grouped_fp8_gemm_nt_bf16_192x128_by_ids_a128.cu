@@ -59,7 +59,7 @@ struct Params {
 };
 
 // spec: schedule: persistent
-using Schedule = gemmgen::RunTiles<gemmgen::Raster<TILE_M, TILE_N, 16, CLUSTER_M, CLUSTER_N>, TILE_M, gemmgen::Runs<216416, 1024, TILE_M, 128>>;
+using Schedule = gemmgen::RunTiles<gemmgen::Raster<TILE_M, TILE_N, 16, CLUSTER_M, CLUSTER_N>, gemmgen::Runs<216416, 1024, 128>>;
 
 // spec: roles.load: tma_load fills ring ab; one thread copies boxes
 DEVICE void load_boxes(const Params& p) {
