@@ -27,7 +27,6 @@ FOUND_ROWS = 2**12 - 1
 """The largest alignment there: what it keeps of a part's rows are 12 bits."""
 
 
-
 class RowGroups(Node):
     """m is cut into groups of rows, each multiplied by a B of its own, as experts of a mixture are.
 

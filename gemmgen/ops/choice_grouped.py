@@ -1,56 +1,59 @@
-"""Which tile serves groups on sm90, and products that are added to sums: most terms of ``choice``, fitted to groups.
+"""Which tile serves groups of rows on sm90: most terms of ``choice``, fitted to groups.
 
 Tiles of all groups share the waves, and rows of groups differ. What is between K blocks of a CTA that has dozens of
-tiles, and how far epilogues are hidden, was measured with groups, and stays where ``choice`` is fitted anew. Cycles and
-bytes of an H100; pairs and tiles of three warpgroups were fitted to an H200's times, 64 problems of rows.
+tiles, and how far memory is hidden, was measured with groups, and stays where ``choice`` is fitted anew. Cycles and
+bytes of an H200, fitted to 60 % of 3900 problems whose near candidates were all timed, behind a write, and judged by
+the others.
 """
 
 from __future__ import annotations
 
+from math import ceil, sqrt
+from statistics import fmean
+
 from gemmgen.catalog import Shape
+from gemmgen.ir import READ_ONCE_BYTES
 from gemmgen.ops.cost import Cost, beside_memory, in_waves
 
 PRODUCT_ROWS = 32
 """Rows x columns of the tile over this are the cycles a tensor core needs for 128 bytes of K."""
-LEAST_COLUMNS = 32
-"""Columns that a product takes the time of at least: it reads 64 rows of its first factor from shared memory."""
-WARPGROUP_ROWS = 64
-"""Rows of a product."""
-BETWEEN_PRODUCTS = 60
+BETWEEN_PRODUCTS = 24
 """Cycles between K blocks without promotion."""
-BETWEEN_SUMS = {1: 240, 2: 235, 3: 200}
-"""Those with promotion of sums that are added to, by the warpgroups that take turns: 17 problems, an H200."""
-BETWEEN_IN_GROUPS = {False: 105, True: 55}
-"""Those with promotion where rows are in groups, by whether epilogues run beside products."""
-BETWEEN_ROUNDS = {1: 40, 2: 40, 3: 0}
-"""Those in groups of rows where whole rounds are copied out, by the warpgroups that take turns."""
-TURN = {False: 180, True: 255}
-"""Cycles of the shortest turn of the ring."""
+BETWEEN_SUMS = 183
+"""Those with promotion."""
+BETWEEN_ROUNDS = {1: 85, 2: 85, 3: 37}
+"""Those where whole rounds are copied out, by the warpgroups that take turns."""
+TURN = 291
+"""Cycles of the shortest turn of the ring, with promotion, but where n is on the rows of products."""
 PAIR_WAITS, PAIR_IDLE = 1.03, 0.5
 """K blocks of a pair take so much longer, as its CTAs wait for each other; of the time of rows that are not there it
-saves so much."""
-L2_BYTES = 70
+saves so much. Fitted before to 44 problems of groups alike; uneven ones of the others would have it 1.14 and 0.4."""
+WARPGROUP_ROWS = 64
+"""Rows of a product."""
+L2_BYTES = 75
 """Bytes a cycle from L2 into one SM."""
-CROWDED, ALONE = 0.75, 0.8
-"""Share of the SMs from which on that is all there is, and how much faster copies come below."""
-PAST_LINE = 5
-"""Cycles of a row or column of a tile that lies past the end of the matrix."""
-DEVICE_BYTES = 1690
+DEVICE_BYTES = 2950
 """Bytes a cycle from device memory, all SMs together."""
-LAST_WAVE = 0.25
+WRITTEN_BYTES = 5.4e6
+"""Most bytes of L2 that weights push out and that have to be written, if nobody says that weights go first."""
+LAST_WAVE = 0.22
 """Share of the SMs without a tile in the last wave that device memory is the slower for, where weights are streamed."""
-EPILOGUE, EPILOGUE_OF_ROWS = 600, 1500
-"""Cycles of an epilogue that runs beside no products, beside one for every 16 elements of the tile; and of either kind
-where rows are in groups."""
+EPILOGUE, STORED = 650, {1: 32, 2: 32, 3: 64}
+"""Cycles of an epilogue beside one for so many elements of the tile, by the warpgroups that take turns: of three, two
+go on."""
 START = 1000
 """Cycles until the first products."""
-FIND = 5000
-"""Those that a launch takes to find groups by row ids, an estimate: eight products of 0.4 to 2.7 ms took 0.8 % longer
-than by ends while a warp read ids again in a chain of misses, which it no longer does (H200)."""
-OVERLAP = 0.1
+FIND = 2000
+"""Those that a launch takes to find groups by row ids."""
+OVERLAP = 0.39
 """Share of the smaller of compute and memory time that is not hidden by the larger."""
-UNEVEN = (-20, -12, -4, 4, 12, 20)
+UNEVEN = range(-24, 25, 3)
 """Per cent by which rows of groups are taken to differ from their mean."""
+UNKNOWN = 0.29
+"""Tiles that a group may have more or fewer than is taken, if all that is known is that a part of one may be missing:
+the standard deviation of what is equally often anything from 0 to 1."""
+WAVES = (-1.4, -0.7, 0, 0.7, 1.4)
+"""Standard deviations of the number of all tiles, for which waves are counted."""
 
 
 def cost(
@@ -61,59 +64,55 @@ def cost(
     sms: int,
     promoted: bool,
     groups: int,
-    of_rows: bool,
+    alignment: int = 1,
     found: bool = False,
 ) -> Cost:
     """Cycles that groups of ``m`` by ``n`` take with this tile, by term. ``k_bytes`` is k times the bytes of A's dtype.
 
-    Groups ``of_rows`` have more rows and fewer; others are as many problems of the same size. ``found`` are those that
-    a launch looks for before it knows its tiles.
+    Groups have more rows and fewer. With an ``alignment`` padding up to its multiples is among them. ``found`` are
+    those that a launch looks for before it knows its tiles.
     """
     ctas = shape.cluster[0] * shape.cluster[1]
-    down = _units_down(m, shape.m * shape.cluster[0], groups, of_rows)
-    units = down * -(-n // (shape.n * shape.cluster[1]))
+    rows, across = shape.m * shape.cluster[0], -(-n // (shape.n * shape.cluster[1]))
+    real = max(1, m - (alignment - 1) / 2)
+    down = _units_down(real, rows)
+    usual = fmean(down)
+    units, deviation = groups * usual * across, sqrt(max(0, fmean(each * each for each in down) - usual * usual))
+    more = 0 if rows == alignment else sqrt(groups) * min(UNKNOWN, deviation) * across
     at_once = max(1, sms // ctas)
-    name, block = _block(shape, m, n, units * ctas, sms, promoted, of_rows)
-    if of_rows and shape.cluster[0] > 1:  # where warpgroups without rows multiply nothing
-        rows = _units_down(m, WARPGROUP_ROWS, groups, of_rows) * WARPGROUP_ROWS
-        block *= PAIR_WAITS * (1 - PAIR_IDLE * (1 - rows / (down * shape.m * shape.cluster[0])))
-    alone = EPILOGUE_OF_ROWS if of_rows else 0 if shape.overlap else EPILOGUE
-    tile = {name: -(-k_bytes // 128) * block, "epilogue": alone + shape.m * shape.n / 16}
-    compute = in_waves(tile, units / at_once, -(-units // at_once))
-    memory = groups * ((m + n) * k_bytes + 2 * m * n) / DEVICE_BYTES
-    if of_rows:
-        memory *= 1 + LAST_WAVE * (-(-units // at_once) * at_once / units - 1)
+    share = units / at_once
+    waves = max(share, fmean(ceil(max(1, units + part * more) / at_once) for part in WAVES))
+    name, block = _block(shape, promoted)
+    if shape.cluster[0] > 1:  # where warpgroups without rows multiply nothing
+        block *= 1 - PAIR_IDLE * (1 - fmean(_units_down(real, WARPGROUP_ROWS)) * WARPGROUP_ROWS / (usual * rows))
+    tile = {name: -(-k_bytes // 128) * block, "epilogue": EPILOGUE + shape.m * shape.n / STORED[shape.groups]}
+    compute = in_waves(tile, share, waves)
+    memory = _bytes(shape, real, n, k_bytes, groups) / DEVICE_BYTES * (1 + LAST_WAVE * (waves / share - 1))
     return Cost(beside_memory({**compute, "start": START + FIND * found}, memory, OVERLAP))
 
 
-def _units_down(m: int, rows: int, groups: int, of_rows: bool) -> int:
-    """How many units of so many rows all groups have below one another."""
-    if not of_rows:
-        return groups * -(-m // rows)
-    each = sum(-(-m * (100 + part) // (100 * rows)) for part in UNEVEN) / len(UNEVEN)
-    return max(1, round(groups * each))
+def _units_down(real: float, rows: int) -> list[int]:
+    """Units of so many rows that a group may have below one another."""
+    return [max(1, ceil(real * (100 + part) / (100 * rows))) for part in UNEVEN]
 
 
-def _block(shape: Shape, m: int, n: int, tiles: int, sms: int, promoted: bool, of_rows: bool) -> tuple[str, float]:
-    """What bounds a K block of 128 bytes, and its cycles, in a problem of so many tiles."""
-    if not promoted:
-        between = BETWEEN_PRODUCTS
-    elif not of_rows:
-        between = BETWEEN_SUMS[shape.groups]
-    else:
-        between = BETWEEN_ROUNDS[shape.groups] if shape.rounds else BETWEEN_IN_GROUPS[shape.overlap]
-    rows = max(shape.m, LEAST_COLUMNS) if shape.swap else shape.m
+def _bytes(shape: Shape, real: float, n: int, k_bytes: int, groups: int) -> float:
+    """What device memory reads and writes: factors, bf16 outputs, and what weights push out of L2."""
+    weights = groups * n * k_bytes
+    written = 0 if shape.stream and weights <= READ_ONCE_BYTES else min(weights, WRITTEN_BYTES)
+    return weights + groups * real * (k_bytes + 2 * n) + written
+
+
+def _block(shape: Shape, promoted: bool) -> tuple[str, float]:
+    """What bounds a K block of 128 bytes, and its cycles."""
+    between = BETWEEN_PRODUCTS
+    if promoted:
+        between = BETWEEN_ROUNDS[shape.groups] if shape.rounds else BETWEEN_SUMS
     bounds = {
-        "products": rows * shape.n / PRODUCT_ROWS + between,
-        "copies": _copies(shape, m, n, tiles, sms) * (1 if tiles >= CROWDED * sms else ALONE),
-        "ring turn": TURN[promoted],
+        "products": (shape.m * shape.n / PRODUCT_ROWS + between) * (PAIR_WAITS if shape.cluster[0] > 1 else 1),
+        "copies": (shape.m + shape.n / shape.cluster[0]) * 128 / L2_BYTES,
     }
+    if promoted and not shape.swap:
+        bounds["ring turn"] = TURN
     name = max(bounds, key=lambda each: bounds[each])
     return name, bounds[name]
-
-
-def _copies(shape: Shape, m: int, n: int, tiles: int, sms: int) -> float:
-    """Cycles of the rows and columns of a tile: of the last one where all are in one wave, else of the mean one."""
-    sizes = ((shape.m, m), (shape.n, n))
-    past = sum(-extent % size / (1 if tiles <= sms else -(-extent // size)) for size, extent in sizes)
-    return (shape.m + shape.n - past) * 128 / L2_BYTES + past * PAST_LINE

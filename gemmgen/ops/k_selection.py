@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from gemmgen import catalog
 from gemmgen.catalog import PairShape, Product, Shape, WarpShape
 from gemmgen.ir import Arch, DType, KernelSpec
-from gemmgen.ops import choice_grouped, choice_sm100, choice_sm120
+from gemmgen.ops import choice_k_grouped, choice_sm100, choice_sm120
 from gemmgen.ops.cost import Cost
 from gemmgen.ops.family import Family, Last, Selection
 from gemmgen.runtime.errors import UnsupportedArchitecture
@@ -65,7 +65,7 @@ def bf16_spec(
         )
     return _picked(
         catalog.gradient_shapes(DType.BF16, direct_store),
-        lambda shape: choice_grouped.cost(shape, m, n, 2 * k, target.sms, False, groups, of_rows=False),
+        lambda shape: choice_k_grouped.cost(shape, m, n, 2 * k, target.sms, False, groups),
         lambda shape: _bf16_sm90(shape, *choices),
         split,
         accumulate,
@@ -91,7 +91,7 @@ def fp8_apart_spec(
     m, n, k, groups = _of_one(sizes)
     return _picked(
         catalog.gradient_shapes(DType.E4M3, direct_store, sf_major, residual),
-        lambda shape: choice_grouped.cost(shape, m, n, k, target.sms, True, groups, of_rows=False),
+        lambda shape: choice_k_grouped.cost(shape, m, n, k, target.sms, True, groups),
         lambda shape: _fp8_sm90(shape, sf_major, d, residual, direct_store),
         split,
         accumulate,

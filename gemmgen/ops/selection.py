@@ -27,7 +27,7 @@ from gemmgen.catalog import (
     WarpShape,
 )
 from gemmgen.ir import Arch, ClusterSplitK, DType, Epilogue, KernelSpec
-from gemmgen.ops import choice, choice_grouped, choice_prenorm, choice_sm100, choice_sm120
+from gemmgen.ops import choice, choice_grouped, choice_k_grouped, choice_prenorm, choice_sm100, choice_sm120
 from gemmgen.ops.cost import Cost
 from gemmgen.ops.family import Candidate, Family, Last, S, Selection, as_it_is
 from gemmgen.ops.group_tiles import dividing, unless_found
@@ -220,15 +220,16 @@ def _searched(choices: Choices, m: int) -> bool:
 
 
 def _rule_sm90(choices: Choices, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -> Callable[[Shape], Cost]:
-    """What a tile costs; sums that are added to, mostly of groups, go by the rule of groups."""
-    count, groups, of_rows = choices.group_count, choices.groups, choices.groups is not None
-
-    def of_group(shape: Shape) -> Cost:
-        found = groups is not None and catalog.finds_groups(groups.by, groups.alignment, shape.m)
-        return choice_grouped.cost(shape, m, n, k_bytes, sms, promoted, count, of_rows, found)
-
-    if of_rows or choices.accumulate:
-        return of_group
+    """What a tile costs: groups of rows, and sums that are added to, have rules of their own."""
+    count, groups = choices.group_count, choices.groups
+    if groups is not None:
+        by, alignment = groups.by, groups.alignment
+        padded = alignment if by == "ids" else 1
+        return lambda shape: choice_grouped.cost(
+            shape, m, n, k_bytes, sms, promoted, count, padded, catalog.finds_groups(by, alignment, shape.m)
+        )
+    if choices.accumulate:
+        return lambda shape: choice_k_grouped.cost(shape, m, n, k_bytes, sms, promoted, count)
     return lambda shape: choice.cost(shape, m, n, k_bytes, sms, promoted)
 
 

@@ -75,7 +75,8 @@ def test_groups_that_fill_a_pair_share_what_they_read_of_b() -> None:
         assert not spec.math.body.swap_ab, spec.name
 
 
-def test_few_groups_of_few_rows_share_weights_in_narrower_tiles_than_many() -> None:
+def test_few_rows_that_differ_have_narrower_tiles_in_few_groups() -> None:
+    """So that no SM reads many more weights than another; with many groups wider ones are as even."""
     few, many = (spec_for("fp8_gemm_nt", 20, 4096, 4096, 132, groups=COUNTS, group_count=count) for count in (6, 64))
     assert few.tile.n < many.tile.n
 
