@@ -1,0 +1,90 @@
+"""How much longer the tiles that the rule picks for groups of rows take than the fastest, by times measured before.
+
+    python benchmarks/group_picks.py
+
+Problems were drawn at random (2 to 64 groups of 3 to 6000 rows, alike to most uneven; n of 512 to 7680, k of 512 to
+7168), and no fit of the rule has seen these. Every tile near the cheapest was timed; results were not looked at in that
+run. ``kept`` tiles are those of the same size whose weights do not go first. Where tiles were timed that no longer
+ship, picks are judged among what was timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from measured import geomean, load
+
+from gemmgen.catalog import Shape
+from gemmgen.catalog.grouped import finds_groups, grouped_shapes
+from gemmgen.ir import DType
+from gemmgen.ops import choice_grouped
+
+RESULT = "group_picks_h200.json"
+TYPES = {"fp8": DType.E4M3, "bf16": DType.BF16}
+ALIGNMENT = {"ids": 128, "ends": 1, "counts": 1}
+SIZES = {"3 to 48": 48, "49 to 256": 256, "more": 10**9}
+"""Rows of a group, on average, up to which problems are counted together."""
+KEPT = " kept"
+
+
+@dataclass(frozen=True)
+class Pick:
+    """What the rule picks for a problem: its time over that of the fastest tile."""
+
+    form: str
+    kind: str
+    rows: float
+    ratio: float
+
+    @property
+    def size(self) -> str:
+        """Which problems it is counted with."""
+        return next(name for name, most in SIZES.items() if self.rows <= most)
+
+
+def picks(rows: list[list[Any]]) -> Iterator[Pick]:
+    """Of every problem: ``form``, ``kind``, groups, rows of all, n, k, and microseconds by tile."""
+    for form, kind, groups, total, n, k, times in rows:
+        shapes = {name: _shape(kind, form, name) for name in times}
+        each = -(-total // groups)
+
+        def key(name: str, problem: tuple[Any, ...] = (form, kind, groups, n, k, each), shapes: Any = shapes) -> Any:
+            return _cost(shapes[name], *problem)
+
+        picked = min(times, key=key)
+        yield Pick(form, kind, total / groups, times[picked] / min(times.values()))
+
+
+def _shape(kind: str, form: str, name: str) -> Shape:
+    """The tile of a name."""
+    found = next(each for each in grouped_shapes(TYPES[kind], form) if each.label == name.removesuffix(KEPT))
+    return replace(found, stream=False) if name.endswith(KEPT) else found
+
+
+def _cost(shape: Shape, form: str, kind: str, groups: int, n: int, k: int, each: int) -> tuple[float, ...]:
+    alignment = ALIGNMENT[form]
+    found = finds_groups(form, alignment, shape.m)
+    size = n, k * TYPES[kind].bytes
+    return choice_grouped.cost(shape, each, *size, 132, kind == "fp8", groups, alignment, found).key
+
+
+def table() -> list[str]:
+    """Geometric means and the worst, by what groups are given by and how many rows they have."""
+    found = list(picks(load(RESULT)["rows"]))
+    lines = ["| | rows of a group | problems | mean | worst | more than 10 % |", "|---|---|--:|--:|--:|--:|"]
+    kinds = [(kind, form, size) for kind in TYPES for form in ALIGNMENT for size in SIZES]
+    for kind, form, size in kinds:
+        some = [each.ratio for each in found if (each.kind, each.form, each.size) == (kind, form, size)]
+        lines += [_line(f"{kind.upper()}, by {form} | {size}", some)] if some else []
+    return [*lines, _line("all |", [each.ratio for each in found])]
+
+
+def _line(what: str, ratios: list[float]) -> str:
+    over = sum(each > 1.1 for each in ratios)
+    return f"| {what} | {len(ratios)} | {geomean(ratios):.3f} | {max(ratios):.3f} | {over} |"
+
+
+if __name__ == "__main__":
+    print("\n".join(table()))
