@@ -268,7 +268,7 @@ FEW, WALKS = "Shape(8, 128, unroll=1, splits=4, swap=True)", "Shape(64, 96, grou
 
 
 def test_groups_have_the_tiles_that_operators_pick_for_them_and_lose_little() -> None:
-    """They take less than 2 % longer than the fastest in the mean; the first tile or the last one always, more than 5."""
+    """Less than 2 % over the fastest in the mean; the first tile or the last one, always taken, more than 5."""
     judge, rows = module("group_picks"), json.loads((FOLDER / "results" / "group_picks_h200.json").read_text())["rows"]
     found = list(judge.picks(rows))
     assert module("measured").geomean(each.ratio for each in found) < 1.02

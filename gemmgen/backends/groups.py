@@ -173,7 +173,7 @@ def check_found_runs(spec: KernelSpec) -> None:
     if alignment > FOUND_ROWS:
         raise ValueError(
             f"{where} of {alignment}; a launch counts {FOUND_ROWS} rows at most between places where groups may start, "
-            "so use less, or groups by ends"
+            "so use less, or groups by ends, or leave it out and use tiles that divide it"
         )
     if any(isinstance(each, Reduce) for each in spec.epilogue):
         raise ValueError(

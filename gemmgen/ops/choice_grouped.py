@@ -35,7 +35,8 @@ L2_BYTES = 75
 DEVICE_BYTES = 2950
 """Bytes a cycle from device memory, all SMs together."""
 WRITTEN_BYTES = 5.4e6
-"""Most bytes of L2 that weights push out and that have to be written, if nobody says that weights go first."""
+"""Most bytes of L2 that weights push out and that have to be written, if nobody says that weights go first; fewer than
+with a single product (``choice``), whose fit has no time that is not hidden."""
 LAST_WAVE = 0.22
 """Share of the SMs without a tile in the last wave that device memory is the slower for, where weights are streamed."""
 EPILOGUE, STORED = 650, {1: 32, 2: 32, 3: 64}
@@ -44,14 +45,14 @@ go on."""
 START = 1000
 """Cycles until the first products."""
 FIND = 2000
-"""Those that a launch takes to find groups by row ids."""
+"""Those that a launch takes to find groups by row ids, by the fit; eight products took up to 2 us longer (H200)."""
 OVERLAP = 0.39
 """Share of the smaller of compute and memory time that is not hidden by the larger."""
 UNEVEN = range(-24, 25, 3)
 """Per cent by which rows of groups are taken to differ from their mean."""
 UNKNOWN = 0.29
-"""Tiles that a group may have more or fewer than is taken, if all that is known is that a part of one may be missing:
-the standard deviation of what is equally often anything from 0 to 1."""
+"""Standard deviation of a group's tiles, at most: its last one may be needed or not, as what is equally often anything
+from 0 to 1 deviates."""
 WAVES = (-1.4, -0.7, 0, 0.7, 1.4)
 """Standard deviations of the number of all tiles, for which waves are counted."""
 
@@ -69,25 +70,27 @@ def cost(
 ) -> Cost:
     """Cycles that groups of ``m`` by ``n`` take with this tile, by term. ``k_bytes`` is k times the bytes of A's dtype.
 
-    Groups have more rows and fewer. With an ``alignment`` padding up to its multiples is among them. ``found`` are
-    those that a launch looks for before it knows its tiles.
+    Groups have more rows and fewer. With an ``alignment`` padding up to its multiples is among them, half of one on
+    average. ``found`` are those that a launch looks for before it knows its tiles.
     """
     ctas = shape.cluster[0] * shape.cluster[1]
     rows, across = shape.m * shape.cluster[0], -(-n // (shape.n * shape.cluster[1]))
-    real = max(1, m - (alignment - 1) / 2)
+    real = max(m / 2, m - (alignment - 1) / 2)
     down = _units_down(real, rows)
-    usual = fmean(down)
-    units, deviation = groups * usual * across, sqrt(max(0, fmean(each * each for each in down) - usual * usual))
-    more = 0 if rows == alignment else sqrt(groups) * min(UNKNOWN, deviation) * across
-    at_once = max(1, sms // ctas)
-    share = units / at_once
-    waves = max(share, fmean(ceil(max(1, units + part * more) / at_once) for part in WAVES))
+    mean = fmean(down)
+    units, at_once = groups * mean * across, max(1, sms // ctas)
+    deviation = 0.0  # as many as multiples of the alignment, where units are that
+    if rows != alignment:
+        of_group = sqrt(max(0, fmean(each * each for each in down) - mean * mean))
+        deviation = sqrt(groups) * min(UNKNOWN, of_group) * across
+    full = units / at_once
+    waves = max(full, fmean(ceil(max(1, units + part * deviation) / at_once) for part in WAVES))
     name, block = _block(shape, promoted)
     if shape.cluster[0] > 1:  # where warpgroups without rows multiply nothing
-        block *= 1 - PAIR_IDLE * (1 - fmean(_units_down(real, WARPGROUP_ROWS)) * WARPGROUP_ROWS / (usual * rows))
+        block *= 1 - PAIR_IDLE * (1 - fmean(_units_down(real, WARPGROUP_ROWS)) * WARPGROUP_ROWS / (mean * rows))
     tile = {name: -(-k_bytes // 128) * block, "epilogue": EPILOGUE + shape.m * shape.n / STORED[shape.groups]}
-    compute = in_waves(tile, share, waves)
-    memory = _bytes(shape, real, n, k_bytes, groups) / DEVICE_BYTES * (1 + LAST_WAVE * (waves / share - 1))
+    compute = in_waves(tile, full, waves)
+    memory = _bytes(shape, real, n, k_bytes, groups) / DEVICE_BYTES * (1 + LAST_WAVE * (waves / full - 1))
     return Cost(beside_memory({**compute, "start": START + FIND * found}, memory, OVERLAP))
 
 

@@ -1,6 +1,7 @@
 """What a problem costs with a tile: named terms that add up, and what decides among equals.
 
-Pure data. The rules that fill it in are ``choice`` (sm90), ``choice_sm100`` and ``choice_sm120``.
+Pure data. The rules that fill it in are ``choice``, ``choice_grouped`` and ``choice_k_grouped`` (sm90),
+``choice_sm100`` and ``choice_sm120``.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def unless_found(arch: str) -> str:
     """What else than tiles that divide serves on sm90, for a message that says why none does."""
     if arch != Arch.SM90:
         return ""
-    return f", or begin where a launch finds groups, in {FOUND_PARTS} times as many rows at most"
+    return f", or begin where a launch finds groups: with {FOUND_ROWS} and {FOUND_PARTS} times as many rows at most"
 
 
 def _may_begin(alignment: int, rows: int) -> bool:

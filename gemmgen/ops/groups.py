@@ -73,8 +73,8 @@ def problem_of(groups: Groups | None, sizes: Mapping[str, int]) -> dict[str, Any
     if groups is None:
         return problem
     rows, count = groups.expected(sizes)
-    searched = may_be_searched(groups, sizes["m"], sizes["g"])
-    return {**problem, "m": rows, "groups": groups._replace(rows=0), "group_count": count, "searched": searched}
+    given = {"searched": may_be_searched(groups, sizes["m"], sizes["g"]), "padding": rows != groups.rows}
+    return {**problem, "m": rows, "groups": groups._replace(rows=0), "group_count": count, **given}
 
 
 def may_be_searched(groups: Groups, rows: int, count: int) -> bool:

@@ -14,7 +14,7 @@ TILES = {"sm90": (64, 128), "sm100": (16, 32, 64, 128), "sm120": (16, 32, 64, 12
 """Rows of the tiles that groups are cut into, by architecture; swapped ones, for few rows, count on sm100 and sm120.
 
 On sm90 only swapped tiles divide an alignment of 16 or 32, and not every epilogue has a form for those. Others begin
-where a launch finds a group, in 1024 times the alignment at most.
+where a launch finds a group, with 4095 and in 1024 times as many rows at most.
 """
 
 _alignment: int = DEFAULT
@@ -29,7 +29,7 @@ def set_mk_alignment_for_contiguous_layout(new_value: int) -> None:
     """Set it for the process, from the next call on: a multiple of 16.
 
     Kernels for it are made at the first call that needs them. Calls by row ids take tiles whose rows divide it; on sm90
-    also others, in 1024 times as many rows at most: a launch finds where groups begin.
+    also others, to 4095 and in 1024 times as many rows at most: a launch finds where groups begin.
     """
     global _alignment
     _alignment = checked(new_value)

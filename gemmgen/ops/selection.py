@@ -90,6 +90,8 @@ class Choices:
     """Groups that have rows."""
     searched: bool | None = None
     """Of sm90: whether a launch may look for groups by row ids, which all rows decide; None goes by those expected."""
+    padding: bool = True
+    """Of sm90: whether rows that pad groups are among ``m``, as in a matrix's extents; in a hint there are none."""
 
 
 def spec_for(
@@ -224,7 +226,7 @@ def _rule_sm90(choices: Choices, m: int, n: int, k_bytes: int, sms: int, promote
     count, groups = choices.group_count, choices.groups
     if groups is not None:
         by, alignment = groups.by, groups.alignment
-        padded = alignment if by == "ids" else 1
+        padded = alignment if choices.padding else 1
         return lambda shape: choice_grouped.cost(
             shape, m, n, k_bytes, sms, promoted, count, padded, catalog.finds_groups(by, alignment, shape.m)
         )

@@ -145,15 +145,19 @@ class Runs {
 
   DEVICE static u32 parts(u32 rows) { return ceil_div(rows, ALIGNMENT); }
 
-  // How many of WIDTH rows from `row` on, which is the group's, are so: the first ones.
+  // How many of WIDTH rows are the group's, if the first one is and others come behind all that are: 16 at a time are asked,
+  // then those between the last that is and the next.
   template <u32 WIDTH, class Id>
   DEVICE static u32 leading(u32 row, u32 group, const Id& id) {
-    if constexpr (WIDTH == 1) return 1;
-    constexpr u32 STEP = (WIDTH + 15) / 16;
-    u32 steps = 0;
+    if constexpr (WIDTH == 1) {
+      return 1;
+    } else {
+      constexpr u32 STEP = (WIDTH + 15) / 16;
+      u32 steps = 0;
 #pragma unroll
-    for (u32 at = STEP; at < WIDTH; at += STEP) steps += id(row + at) == group;
-    return steps * STEP + leading<STEP>(row + steps * STEP, group, id);
+      for (u32 at = STEP; at < WIDTH; at += STEP) steps += id(row + at) == group;
+      return steps * STEP + leading<STEP>(row + steps * STEP, group, id);
+    }
   }
 
  public:
@@ -227,6 +231,7 @@ class RunTiles {
   }
 
  public:
+  // As other schedules are made; rows, groups and ids have been looked at.
   DEVICE RunTiles(u32, u32 n, u32, const i32*)
       : cols_(n), index_(ptx::cta_index() / R::CLUSTER), run_(Found::first()), raster_(0, n) {
     if (!valid()) return;

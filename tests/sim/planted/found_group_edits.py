@@ -64,4 +64,6 @@ def rows_are_counted_in_eights(text: str, plan: Plan) -> str:
     """Of the last eight that have any, none is looked at."""
     wait = find(text, WAIT)[0]
     counted = [each for each in find(text, "selp.u32") if each.start > wait.start and each.operands[1:3] == ("1", "0")]
-    return with_operand(text, counted[16:23], 1, "0")
+    steps = counted[16:23]  # behind the part's last row and the 15 that are asked first
+    assert len(steps) == 7
+    return with_operand(text, steps, 1, "0")
