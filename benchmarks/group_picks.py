@@ -27,6 +27,7 @@ ALIGNMENT = {"ids": 128, "ends": 1, "counts": 1}
 SIZES = {"3 to 48": 48, "49 to 256": 256, "more": 10**9}
 """Rows of a group, on average, up to which problems are counted together."""
 KEPT = " kept"
+SMS = 132
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,8 @@ class Pick:
 def picks(rows: list[list[Any]]) -> Iterator[Pick]:
     """Of every problem: ``form``, ``kind``, groups, rows of all, n, k, and microseconds by tile."""
     for form, kind, groups, total, n, k, times in rows:
-        shapes = {name: _shape(kind, form, name) for name in times}
-        each = -(-total // groups)
-
-        def key(name: str, problem: tuple[Any, ...] = (form, kind, groups, n, k, each), shapes: Any = shapes) -> Any:
-            return _cost(shapes[name], *problem)
-
-        picked = min(times, key=key)
+        costs = {name: _cost(_shape(kind, form, name), form, kind, groups, total, n, k) for name in times}
+        picked = min(costs, key=lambda name: costs[name])
         yield Pick(form, kind, total / groups, times[picked] / min(times.values()))
 
 
@@ -63,11 +59,11 @@ def _shape(kind: str, form: str, name: str) -> Shape:
     return replace(found, stream=False) if name.endswith(KEPT) else found
 
 
-def _cost(shape: Shape, form: str, kind: str, groups: int, n: int, k: int, each: int) -> tuple[float, ...]:
-    alignment = ALIGNMENT[form]
+def _cost(shape: Shape, form: str, kind: str, groups: int, total: int, n: int, k: int) -> tuple[float, ...]:
+    """What the rule compares."""
+    size, alignment = (-(-total // groups), n, k * TYPES[kind].bytes), ALIGNMENT[form]
     found = finds_groups(form, alignment, shape.m)
-    size = n, k * TYPES[kind].bytes
-    return choice_grouped.cost(shape, each, *size, 132, kind == "fp8", groups, alignment, found).key
+    return choice_grouped.cost(shape, *size, SMS, kind == "fp8", groups, alignment, found).key
 
 
 def table() -> list[str]:

@@ -264,9 +264,6 @@ def test_a_pick_is_judged_by_the_times_that_were_measured() -> None:
     assert (judged["best"], judged["ratio"]) == (names[-1], 1.25) and judged["picked"] != names[-1]
 
 
-FEW, WALKS = "Shape(8, 128, unroll=1, splits=4, swap=True)", "Shape(64, 96, groups=1, stream=True)"
-
-
 def test_groups_have_the_tiles_that_operators_pick_for_them_and_lose_little() -> None:
     """Less than 2 % over the fastest in the mean; the first tile or the last one, always taken, more than 5."""
     judge, rows = module("group_picks"), json.loads((FOLDER / "results" / "group_picks_h200.json").read_text())["rows"]
@@ -286,6 +283,9 @@ def test_groups_have_the_tiles_that_operators_pick_for_them_and_lose_little() ->
             assert pick.ratio == times[name[0]] / min(times.values())
             asked += 1
     assert asked > 20
+
+
+FEW, WALKS = "Shape(8, 128, unroll=1, splits=4, swap=True)", "Shape(64, 96, groups=1, stream=True)"
 
 
 def test_new_tiles_are_read_as_they_stand_in_the_catalog() -> None:

@@ -78,12 +78,12 @@ def test_groups_that_fill_a_pair_share_what_they_read_of_b() -> None:
 def test_hints_have_no_rows_that_pad_groups() -> None:
     """Half an alignment of what a matrix has is padding, at least half of it is not; by ends, too."""
     sizes = {"m": 32 * 128, "n": 4096, "k": 7168, "g": 32}
-    by_hand = [spec_for("fp8_gemm_nt", rows, 4096, 7168, 132, groups=COUNTS, group_count=32) for rows in (32, 64)]
+    counted = [spec_for("fp8_gemm_nt", rows, 4096, 7168, 132, groups=COUNTS, group_count=32) for rows in (32, 64)]
     for by in ("ids", "ends"):
         few, more = (
             spec_for("fp8_gemm_nt", sms=132, **problem_of(Groups(by, 128, rows=rows), sizes)) for rows in (32, 64)
         )
-        assert (few.tile.m, few.math.body.swap_ab) == (by_hand[0].tile.m, by_hand[0].math.body.swap_ab)
+        assert (few.tile.m, few.math.body.swap_ab) == (counted[0].tile.m, counted[0].math.body.swap_ab)
         assert more.tile.m >= 64 and not more.math.body.swap_ab
         given = problem_of(Groups(by, 128), sizes)
         assert given["padding"] and not problem_of(Groups(by, 128, rows=64), sizes)["padding"]
