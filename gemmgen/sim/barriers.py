@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .errors import Fault
-from .types import Array
+from .types import Array, Instr
 
 if TYPE_CHECKING:
     from .groups import Group
@@ -119,7 +119,7 @@ class NamedBarrier:
         self.arrived = 0
         self.expected: int | None = None
         self.all_threads = False
-        self.waiting: list[tuple[Warp, Group]] = []
+        self.waiting: list[tuple[Warp, Group, Instr]] = []
         self.clock: Array | None = None
         self.values: list[bool] = []
         self.result = (0, False, False)
@@ -160,12 +160,20 @@ class NamedBarrier:
     def release(self) -> None:
         """Wake every waiter and start over."""
         assert self.clock is not None
-        for warp, group in self.waiting:
+        self._warn_of_places()
+        for warp, group, _ in self.waiting:
             warp.acquire(self.clock)
             group.wait = None
         self.result = (sum(self.values), all(self.values), any(self.values))
         self.waiting, self.values, self.clock, self.arrived = [], [], None, 0
         self.cta.gpu.progress += 1
+
+    def _warn_of_places(self) -> None:
+        """PTX lets warps wait at one barrier in code of their own, but synccheck calls those threads divergent."""
+        instructions = {instr.pc: instr for _, _, instr in self.waiting}
+        if len(instructions) > 1:
+            places = " and ".join(self.cta.program.place(each) for each in list(instructions.values())[:2])
+            self.cta.gpu.warn(f"{self.name}: warps wait in different places, {places}; let one side arrive only")
 
     def recheck(self) -> None:
         """A warp exited: an all-threads barrier may now be complete."""

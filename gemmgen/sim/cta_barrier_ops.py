@@ -64,7 +64,7 @@ def _after_arrival(warp: Warp, instr: Instr, barrier: Any, waits: bool) -> int:
     group = warp.group
     group.pc = instr.pc + 1
     if waits:
-        barrier.waiting.append((warp, group))
+        barrier.waiting.append((warp, group, instr))
         group.wait = Wait(
             "bar", lambda: f"waits at {warp.cta.program.place(instr)} for {barrier.name}: {barrier.status()}"
         )

@@ -114,6 +114,23 @@ def test_random_groups_of_k(kind: str, psum: bool) -> None:
         assert torch.equal(d, problem.expected()), f"{kind}, psum={psum}, turn {turn}: {counts}, {tuple(d.shape)}"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_groups_of_k_that_tma_cannot_store(kind: str) -> None:
+    """Rows of D of any length, a number apart that stays as it was; those of fp8 have any number of columns."""
+    draw = random.Random(f"k {kind} direct")
+    for turn in range(LAYOUTS):
+        unit, columns = (128, draw.randint(1, 400)) if kind == "fp8" else (1, 8 * draw.randint(1, 50))
+        counts = [count // (100 if unit > 1 else 1) * unit for count in counts_drawn(draw)]
+        problem = Ks.drawn(kind, False, counts, 8 * draw.randint(1, 50), columns)
+        groups, m, n = problem.before.shape
+        wide = torch.full((groups, m, n + 1 + n % 2), 3.0, device=CUDA)
+        d = wide[:, :, :n]
+        d.copy_(problem.before)
+        problem.launch(d)
+        assert torch.equal(d, problem.expected()), f"{kind}, turn {turn}: {counts}, {tuple(d.shape)}"
+        assert (wide[:, :, n:] == 3).all()
+
+
 def same_extent(form: str, draw: random.Random, groups: int, m: int) -> Layout:
     """A layout of so many groups that fits m rows."""
     if form == "masked":

@@ -125,6 +125,19 @@ def test_barrier_arrive_and_sync_pair_up() -> None:
     assert out[32:].tolist() == list(range(32))
 
 
+@pytest.mark.parametrize(("there", "warned"), [("bar.sync 2, 64;", True), ("bra BOTH;", False)], ids=["own", "one"])
+def test_waiting_in_two_places_is_told(there: str, warned: bool) -> None:
+    """PTX allows it; compute-sanitizer's synccheck does not."""
+    body = f"""
+    mov.u32 %r1, %tid.x; setp.ge.u32 %p1, %r1, 32; @%p1 bra THERE;
+    BOTH: bar.sync 2, 64; bra END;
+    THERE: {there}
+    END:
+    """
+    report = Bench(block=(64,)).run(kernel(body), np.zeros(1, np.uint32))
+    assert any("warps wait in different places" in text for text in report.warnings) == warned
+
+
 def test_barrier_reduction_counts_threads() -> None:
     body = (
         STORE

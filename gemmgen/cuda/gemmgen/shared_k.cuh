@@ -6,14 +6,17 @@
 
 namespace gemmgen {
 
-// Sums meet OFFSET bytes into dynamic shared memory, 16 bytes a lane at a time. Barrier 1 of the CTA is theirs.
+// Sums meet OFFSET bytes into dynamic shared memory, 16 bytes a lane at a time. Two barriers of the CTA are theirs. One
+// warpgroup arrives and the other waits: synccheck does not want both to wait in code of their own.
 template <u32 OFFSET>
 class SharedK {
   enum : u32 { THREADS = 128 };  // of a warpgroup
+  enum : u32 { WRITTEN = 1, READ = 2 };
   u32 share_;
   bool taken_ = false;  // whether the sums of another tile may still be read there
 
-  DEVICE void sync() const { ptx::sync_threads(1, 2 * THREADS); }
+  DEVICE static void arrive(u32 barrier) { ptx::arrive_threads(barrier, 2 * THREADS); }
+  DEVICE static void wait(u32 barrier) { ptx::sync_threads(barrier, 2 * THREADS); }
 
   template <class Registers>
   DEVICE static void write(u32& to, const Registers& from) {
@@ -42,14 +45,16 @@ class SharedK {
   template <class... Sums>
   DEVICE bool meet(Sums&... sums) {
     u32 at = ptx::smem_base() + OFFSET + (ptx::warp_index() % 4 * 32 + ptx::lane_index()) * 16;
-    if (taken_) sync();
+    const bool again = taken_;
     taken_ = true;
     if (share_ > 0) {
+      if (again) wait(READ);
       (write(at, sums), ...);
-      sync();
+      arrive(WRITTEN);
       return false;
     }
-    sync();
+    if (again) arrive(READ);
+    wait(WRITTEN);
     (add(at, sums), ...);
     return true;
   }

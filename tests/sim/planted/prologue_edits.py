@@ -68,26 +68,39 @@ def words_of_the_next_step(text: str, plan: Plan) -> str:
 # ------------------------------------------------------------------------------------------------ shared K
 
 
-def _meetings(text: str) -> list[Statement]:
-    """Where warpgroups wait for each other: before sums are written anew, behind that, and before they are read."""
-    found = find(text, "bar.sync", lambda each: len(each.operands) == 2)
-    assert len(found) == 3
+def _written(text: str, action: str) -> list[Statement]:
+    return [_meeting(text, action, "1")]
+
+
+def _read(text: str, action: str) -> list[Statement]:
+    return [_meeting(text, action, "2")]
+
+
+def _meeting(text: str, action: str, barrier: str) -> Statement:
+    """Where a warpgroup waits for the other, or tells it: sums are written (1), those of the last tile are read (2)."""
+    named = {register.operands[0] for register in find(text, "mov.u32", lambda each: each.operands[1:] == (barrier,))}
+    (found,) = find(text, action, lambda each: each.operands[0] in {barrier, *named} and len(each.operands) == 2)
     return found
 
 
 @planted("prenorm_shared")
 def sums_read_before_they_are_written(text: str, plan: Plan) -> str:
-    return delete(text, _meetings(text)[1:])
+    return delete(text, _written(text, "bar.sync"))
 
 
 @planted("prenorm_shared")
 def sums_written_before_those_of_the_last_tile_are_read(text: str, plan: Plan) -> str:
-    return delete(text, _meetings(text)[:1])
+    return delete(text, _read(text, "bar.sync"))
 
 
 @planted("prenorm_shared")
-def one_warpgroup_does_not_come(text: str, plan: Plan) -> str:
-    return delete(text, _meetings(text)[2:])
+def nobody_is_told_that_sums_are_written(text: str, plan: Plan) -> str:
+    return delete(text, _written(text, "bar.arrive"))
+
+
+@planted("prenorm_shared")
+def nobody_is_told_that_sums_have_been_read(text: str, plan: Plan) -> str:
+    return delete(text, _read(text, "bar.arrive"))
 
 
 # ------------------------------------------------------------------------------------------------ squares
