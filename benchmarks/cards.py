@@ -169,7 +169,7 @@ def bars(load: Load, mean: Mean, peers: Peers, found: list[Goal]) -> list[str]:
         *(bar.line for bar in cards.bars()),
         "",
         "In the way of few rows over cuBLAS after a read: L2 is clean then, so a hint that saves written lines from",
-        "being written back gains nothing, and both libraries run near the rate of device memory (DESIGN.md, *How near",
+        "being written back gains nothing, and both libraries run near the rate of device memory (hopper.md, *How near",
         "that is to the stream alone*). With m of 4096 and more FP8 leads DeepGEMM most where DeepGEMM's tiles leave a",
         "wave part empty, n of 576 and 2112 with m = 8192; else both run at the card's power, or a tile's epilogue",
         "runs on the warps that multiply. Beside cuBLAS it pays for promotion, as above.",

@@ -64,7 +64,7 @@ def standing() -> list[str]:
         "## Where it stands",
         "",
         "Goals for Hopper, geometric means unless a line names one problem, and what is in the way where a goal is not",
-        f"reached: {sum(goal.reached for goal in found)} of {len(found)} are. DESIGN.md says what was tried.",
+        f"reached: {sum(goal.reached for goal in found)} of {len(found)} are. [hopper.md](hopper.md) says what was tried.",
         "",
         "| | goal | reached | card | in the way |",
         "|---|--:|--:|---|---|",
