@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -89,7 +90,7 @@ def same_card(argument: str, path: Path, found: str | None, wanted: str, fix: st
         raise SystemExit(f"{argument} {path}: has times of {found}, and they would go with those of {wanted}; {fix}")
 
 
-def write(path: str | Path, rows: list[dict[str, Any]], **extra: Any) -> None:
+def write(path: str | Path, rows: Sequence[dict[str, Any] | list[Any]], **extra: Any) -> None:
     """One JSON file: the environment, what was done, and the rows. It may not be another card's."""
     keep_apart(path, card())
-    Path(path).write_text(json.dumps({"environment": environment(), **extra, "rows": rows}, indent=1) + "\n")
+    Path(path).write_text(json.dumps({"environment": environment(), **extra, "rows": list(rows)}, indent=1) + "\n")

@@ -2,10 +2,10 @@
 
     python benchmarks/group_picks.py
 
-Problems were drawn at random (2 to 64 groups of 3 to 6000 rows, alike to most uneven; n of 512 to 7680, k of 512 to
-7168), and no fit of the rule has seen these. Every tile near the cheapest was timed; results were not looked at in that
-run. ``kept`` tiles are those of the same size whose weights do not go first. Where tiles were timed that no longer
-ship, picks are judged among what was timed.
+Problems were drawn at random as ``benchmarks/group_draws.py`` draws them, and no fit of the rule has seen these. Every
+tile near the cheapest was timed. Results of the first file were not looked at in its run, those of the second were
+compared with products. ``kept`` tiles are those of the same size whose weights do not go first. Where tiles were timed
+that no longer ship, picks are judged among what was timed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from gemmgen.catalog import Shape
 from gemmgen.catalog.grouped import finds_groups, grouped_shapes
 from gemmgen.ir import DType
 from gemmgen.ops import choice_grouped
+from gemmgen.ops.cost import Cost
 
 RESULT = "group_picks_h200.json"
+CHECKED = "group_draws_h200.json"
+"""Fewer problems, whose results were looked at."""
 TYPES = {"fp8": DType.E4M3, "bf16": DType.BF16}
 ALIGNMENT = {"ids": 128, "ends": 1, "counts": 1}
 SIZES = {"3 to 48": 48, "49 to 256": 256, "more": 10**9}
@@ -48,7 +51,7 @@ class Pick:
 def picks(rows: list[list[Any]]) -> Iterator[Pick]:
     """Of every problem: ``form``, ``kind``, groups, rows of all, n, k, and microseconds by tile."""
     for form, kind, groups, total, n, k, times in rows:
-        costs = {name: _cost(_shape(kind, form, name), form, kind, groups, total, n, k) for name in times}
+        costs = {name: cost_of(_shape(kind, form, name), form, kind, groups, total, n, k).key for name in times}
         picked = min(costs, key=lambda name: costs[name])
         yield Pick(form, kind, total / groups, times[picked] / min(times.values()))
 
@@ -59,16 +62,16 @@ def _shape(kind: str, form: str, name: str) -> Shape:
     return replace(found, stream=False) if name.endswith(KEPT) else found
 
 
-def _cost(shape: Shape, form: str, kind: str, groups: int, total: int, n: int, k: int) -> tuple[float, ...]:
-    """What the rule compares."""
+def cost_of(shape: Shape, form: str, kind: str, groups: int, total: int, n: int, k: int) -> Cost:
+    """What the rule compares, of so many rows in all."""
     size, alignment = (-(-total // groups), n, k * TYPES[kind].bytes), ALIGNMENT[form]
     found = finds_groups(form, alignment, shape.m)
-    return choice_grouped.cost(shape, *size, SMS, kind == "fp8", groups, alignment, found).key
+    return choice_grouped.cost(shape, *size, SMS, kind == "fp8", groups, alignment, found)
 
 
-def table() -> list[str]:
+def table(result: str = RESULT) -> list[str]:
     """Geometric means and the worst, by what groups are given by and how many rows they have."""
-    found = list(picks(load(RESULT)["rows"]))
+    found = list(picks(load(result)["rows"]))
     lines = ["| | rows of a group | problems | mean | worst | more than 10 % |", "|---|---|--:|--:|--:|--:|"]
     kinds = [(kind, form, size) for kind in TYPES for form in ALIGNMENT for size in SIZES]
     for kind, form, size in kinds:
@@ -83,4 +86,4 @@ def _line(what: str, ratios: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    print("\n".join(table()))
+    print("\n".join([*table(), "", *table(CHECKED)]))

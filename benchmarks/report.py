@@ -44,6 +44,7 @@ def host(card: str = "h100") -> list[str]:
 
 def picks_of_groups() -> list[str]:
     """What the present rule picks for groups of rows, beside the fastest tile."""
+    checked = load(group_picks.CHECKED)
     return [
         "## Choice of tiles for groups",
         "",
@@ -53,6 +54,11 @@ def picks_of_groups() -> list[str]:
         "uneven, and no rule knows how many each has. By ids rows of padding count.",
         "",
         *group_picks.table(),
+        "",
+        f"And {len(checked['rows'])} others, by `benchmarks/group_draws.py`, on {environment(checked)}. Of each tile that",
+        f"was timed every group's result was right: {sum(len(row[-1]) for row in checked['rows'])} kernels.",
+        "",
+        *group_picks.table(group_picks.CHECKED),
         "",
     ]
 
@@ -64,7 +70,8 @@ def standing() -> list[str]:
         "## Where it stands",
         "",
         "Goals for Hopper, geometric means unless a line names one problem, and what is in the way where a goal is not",
-        f"reached: {sum(goal.reached for goal in found)} of {len(found)} are. [hopper.md](hopper.md) says what was tried.",
+        f"reached: {sum(goal.reached for goal in found)} of {len(found)} are. What was tried:",
+        "[hopper.md](hopper.md).",
         "",
         "| | goal | reached | card | in the way |",
         "|---|--:|--:|---|---|",
