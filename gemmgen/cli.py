@@ -24,7 +24,13 @@ app = typer.Typer(
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
 )
 
-Target = Annotated[str, typer.Argument(metavar="TARGET", help="A catalog kernel, an op name, or FILE.py:VARIABLE.")]
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET",
+        help="A catalog kernel, an op name, FILE.py:VARIABLE, or FILE.json with what `emit --as json` printed.",
+    ),
+]
 Operator = Annotated[
     str,
     typer.Argument(

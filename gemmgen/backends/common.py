@@ -28,7 +28,7 @@ from gemmgen.ir import (
     Workspace,
     split_axis,
 )
-from gemmgen.ir.spec import QUANTISED
+from gemmgen.ir.chain import QUANTISED
 
 SWIZZLE_BYTES = 128
 """Operands sit in shared memory as atoms 128 bytes wide with the 128-byte smem_swizzle."""

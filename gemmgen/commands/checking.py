@@ -50,7 +50,8 @@ class Findings:
     def _verdict(self, sizes: Sizes, outcome: Outcome) -> str:
         bits = torch.cat([memory_of(result).flatten() for result in outcome.results])
         same = torch.equal(self.firsts.setdefault(sizes, bits), bits)
-        return "wrong" if outcome.wrong else "right" if same else "differs between schedules"
+        wrong = f"wrong{outcome.errors.remark}"
+        return wrong if outcome.wrong else "right" if same else "differs between schedules"
 
     def _add_row(self, row: list[object]) -> None:
         self.rows.append(row)

@@ -19,4 +19,6 @@ def _detail(row: object) -> str:
     assert isinstance(row, dict)
     place = ".".join(str(part) for part in row["loc"])
     message = str(row["msg"]).removeprefix("Value error, ")
-    return f"{place}: {message}, not {row['input']!r}" if place else message
+    if place and row["type"] != "missing":  # what lacks a field may be a whole spec
+        return f"{place}: {message}, not {row['input']!r}"
+    return f"{place}: {message}" if place else message

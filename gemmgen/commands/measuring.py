@@ -70,7 +70,7 @@ def measure(
 
 
 def error_of(spec: KernelSpec, operands: Operands, expected: dict[str, torch.Tensor]) -> float:
-    """The worst tile's error of one launch into poisoned outputs; infinite where anything is NaN."""
+    """The worst tile's error of one launch into poisoned outputs; infinite where anything is NaN that should not be."""
     for output in spec.outputs:
         tensor = operands[output.name]
         assert isinstance(tensor, torch.Tensor)

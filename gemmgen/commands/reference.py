@@ -5,6 +5,9 @@ Knows the ir and torch; it shares nothing with the backends, so that a wrong pla
 
 from __future__ import annotations
 
+import ast
+import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -32,8 +35,8 @@ from gemmgen.ir import (
     SumOfSquares,
     Wgmma,
 )
+from gemmgen.ir.chain import QUANTISED
 from gemmgen.ir.expression import evaluate
-from gemmgen.ir.spec import QUANTISED
 from gemmgen.ops.quantise import decode_ue8m0, unpack_fp4
 from gemmgen.ops.quantise.blocks import spread
 from gemmgen.ops.quantise.formats import decode_e2m1, decode_e4m3
@@ -47,10 +50,25 @@ TILE = 64
 
 @dataclass(frozen=True)
 class Errors:
-    """How far a result is from the reference: the worst tile's relative error, and the field's global difference."""
+    """How far a result is from the reference: the worst tile's relative error, and the field's global difference.
+
+    ``apart`` counts elements that are NaN or infinite in one of the two and not the same in the other: with any of them
+    both errors are infinite.
+    """
 
     worst_tile: float
     calc_diff: float
+    apart: int = 0
+
+    @property
+    def remark(self) -> str:
+        """What a reader should know of an infinite error before the kernel is blamed; else nothing."""
+        if not self.apart:
+            return ""
+        return (
+            f", {self.apart} elements are NaN or infinite on one side only (rounding by itself may do that to a few "
+            "that lie at the edge of a function, as log has one at 0)"
+        )
 
 
 def judged(spec: KernelSpec) -> tuple[str, ...]:
@@ -74,7 +92,7 @@ def reference(spec: KernelSpec, operands: Operands, output: str | None = None) -
         return a.square().sum(1, keepdim=True)
     result = a @ b.T
     for step in spec.epilogue:
-        reads = [_broadcast(spec.operand(name), operands[name]) for name in step.reads]
+        reads = [_broadcast(spec.operand(name), operands[name], result) for name in step.reads]
         result = _after(step, result, reads)
         if isinstance(step, Keep) and step.to == output:
             return _saturated(result, spec.operand(step.to).dtype)
@@ -85,7 +103,7 @@ def reference(spec: KernelSpec, operands: Operands, output: str | None = None) -
     return result
 
 
-def _after(step: Step, x: torch.Tensor, reads: list[torch.Tensor | float]) -> torch.Tensor:
+def _after(step: Step, x: torch.Tensor, reads: list[torch.Tensor]) -> torch.Tensor:
     """A step's result; a cast only saturates, and what writes changes no number here."""
     if isinstance(step, Scale):
         return x * reads[0]
@@ -100,13 +118,28 @@ def _after(step: Step, x: torch.Tensor, reads: list[torch.Tensor | float]) -> to
     if isinstance(step, Gate):
         halves = x.unflatten(1, (2, -1, GROUP)) if step.layout == "halves" else x.unflatten(1, (-1, 2, GROUP))
         gate, up = halves.unbind(1 if step.layout == "halves" else 2)
-        named = dict(zip(step.reads, reads, strict=True))
-        values = {"gate": gate.flatten(1), "up": up.flatten(1), **named}
-        return torch.broadcast_to(torch.as_tensor(evaluate(step.tree, values, MEANINGS)), values["up"].shape)
+        return _computed(step, {"gate": gate.flatten(1), "up": up.flatten(1)}, reads)
     if isinstance(step, Apply):
-        named = dict(zip(step.reads, reads, strict=True))
-        return torch.broadcast_to(torch.as_tensor(evaluate(step.tree, {"acc": x, **named}, MEANINGS)), x.shape)
+        return _computed(step, {"acc": x}, reads)
     return _saturated(x, step.to) if isinstance(step, Cast) else x
+
+
+def _computed(step: Apply | Gate, given: dict[str, torch.Tensor], reads: list[torch.Tensor]) -> torch.Tensor:
+    """The author's expression, everything in it a tensor: 1 / 0 and sqrt(2) mean what they do in a kernel."""
+    first = next(iter(given.values()))
+    tree = _Constants(first).visit(copy.deepcopy(step.tree))
+    values = {**given, **dict(zip(step.reads, reads, strict=True))}
+    return torch.broadcast_to(evaluate(tree, values, MEANINGS), first.shape)
+
+
+class _Constants(ast.NodeTransformer):
+    """Constants become tensors, rounded to fp32, as they are in CUDA; ``like`` says where they lie."""
+
+    def __init__(self, like: torch.Tensor) -> None:
+        self.like = like
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        return ast.Constant(self.like.new_tensor(node.value).float().double())
 
 
 def _saturated(x: torch.Tensor, dtype: DType) -> torch.Tensor:
@@ -120,8 +153,8 @@ MEANINGS: dict[str, Callable[..., torch.Tensor]] = {
     "gelu": torch.nn.functional.gelu,
     "gelu_tanh": partial(torch.nn.functional.gelu, approximate="tanh"),
     "log": torch.log,
-    "maximum": lambda x, y: torch.fmax(*_tensors(x, y)),
-    "minimum": lambda x, y: torch.fmin(*_tensors(x, y)),
+    "maximum": torch.fmax,
+    "minimum": torch.fmin,
     "relu": torch.nn.functional.relu,
     "rsqrt": torch.rsqrt,
     "sigmoid": torch.sigmoid,
@@ -129,23 +162,29 @@ MEANINGS: dict[str, Callable[..., torch.Tensor]] = {
     "sqrt": torch.sqrt,
     "squared_relu": lambda x: torch.nn.functional.relu(x).square(),
     "tanh": torch.tanh,
-    "where": lambda condition, x, y: torch.where(condition, *_tensors(x, y)),
+    "where": torch.where,
 }
 """Functions of expressions, by torch."""
 
 
-def _tensors(x: torch.Tensor | float, y: torch.Tensor | float) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.as_tensor(x, dtype=torch.float64), torch.as_tensor(y, dtype=torch.float64)
-
-
 def compare(result: torch.Tensor, expected: torch.Tensor) -> Errors:
-    """Errors of a result; NaN anywhere makes both NaN."""
+    """Errors of a result over what is finite; what is NaN or infinite has to be the same in both."""
     x, y = result.to(expected.device).double(), expected.double()
     if x.numel() == 0:
         return Errors(0.0, 0.0)
+    if count := _apart(x, y):
+        return Errors(math.inf, math.inf, count)
+    finite = y.isfinite()
+    x, y = x.where(finite, 0.0), y.where(finite, 0.0)
     squares = (x * x + y * y).sum()
     diff = 1 - 2 * (x * y).sum() / squares if squares != 0 else squares
     return Errors(float(_tile_norms(x - y).div(_tile_norms(y).clamp_min(1e-30)).max()), abs(float(diff)))
+
+
+def _apart(x: torch.Tensor, y: torch.Tensor) -> int:
+    """How many elements are NaN or infinite in one and not the same in the other."""
+    same = (x == y) | (x.isnan() & y.isnan())
+    return int((~same & ~(x.isfinite() & y.isfinite())).sum())
 
 
 def tolerance(spec: KernelSpec, output: str | None = None) -> float:
@@ -169,9 +208,11 @@ def reduction_errors(spec: KernelSpec, operands: Operands) -> dict[str, Errors]:
             x = x.square() if step.function == "sum_of_squares" else x
             along = {"m": [0], "n": [1], "mn": [0, 1]}[step.along]
             size = x.abs().amax(along) if step.function == "amax" else x.abs().sum(along)
-            error = (result.double() - (size if step.function == "amax" else x.sum(along))).abs()
-            worst = float((error / size.clamp_min(1e-30)).max())
-            found[step.to] = Errors(worst, worst)
+            expected = size if step.function == "amax" else x.sum(along)
+            apart = _apart(result.double(), expected)
+            error = (result.double() - expected).abs() / size.clamp_min(1e-30)
+            worst = math.inf if apart else float(error.where(expected.isfinite(), 0.0).max())
+            found[step.to] = Errors(worst, worst, apart)
     return found
 
 
@@ -226,9 +267,9 @@ def _spread(value: torch.Tensor | float, scale: Operand, rows: int, k: int) -> t
     return spread(_numbers(value, scale), granule(scale), rows, k)
 
 
-def _broadcast(operand: Operand, value: torch.Tensor | float) -> torch.Tensor | float:
-    """A step's operand, shaped to meet [m, n]."""
+def _broadcast(operand: Operand, value: torch.Tensor | float, like: torch.Tensor) -> torch.Tensor:
+    """A step's operand, shaped to meet [m, n]; a scalar of the host lies where ``like`` does."""
     if not isinstance(value, torch.Tensor):
-        return value
+        return like.new_tensor(value)
     wide = value.double()
     return wide[:, None] if operand.box == ("m",) else wide

@@ -46,7 +46,9 @@ def run(spec: AnySpec, sizes: Sizes, on: str, schedule: str, seed: int) -> None:
         + f"result     {'WRONG' if outcome.wrong else 'right'}\n"
     )
     if outcome.wrong:
-        raise ValueError(f"{spec.name}: the result is not the reference's; worst tile error {errors.worst_tile:.2e}")
+        raise ValueError(
+            f"{spec.name}: the result is not the reference's; worst tile error {errors.worst_tile:.2e}{errors.remark}"
+        )
 
 
 def _problem(spec: AnySpec, sizes: Sizes) -> str:

@@ -1,4 +1,4 @@
-"""TARGET on the command line: a catalog name, an op name with an architecture, or FILE.py:VARIABLE, becomes a spec.
+"""TARGET on the command line: a catalog name, an op name, FILE.py:VARIABLE or FILE.json becomes a spec.
 
 Knows the catalog and, for op names, the rule by which ops choose; it compiles and launches nothing.
 """
@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from gemmgen import catalog
 from gemmgen.commands.edit import edit
+from gemmgen.commands.failure import sentence
 from gemmgen.generate.operators import OPERATORS, kernels_of
-from gemmgen.ir import AnySpec, Arch, KernelSpec
+from gemmgen.ir import AnySpec, Arch, KernelSpec, LayoutSpec
 from gemmgen.runtime.architectures import SMS, Architecture
 from gemmgen.runtime.architectures import resolve as resolve_architecture
 from gemmgen.runtime.errors import UnsupportedArchitecture
@@ -47,6 +51,8 @@ def chip(spec: AnySpec, arch: str | None) -> Architecture:
 def _find(target: str, wanted: Architecture | None, sizes: Sizes) -> AnySpec:
     if ".py:" in target:
         return _load_variable(*target.rsplit(":", 1))
+    if target.endswith(".json"):
+        return _load_json(target)
     if target in catalog.all_specs():
         return catalog.all_specs()[target]
     if target in OPERATORS:
@@ -54,7 +60,7 @@ def _find(target: str, wanted: Architecture | None, sizes: Sizes) -> AnySpec:
     known = [*OPERATORS, *catalog.all_specs()]
     close = difflib.get_close_matches(target, known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(close)}?" if close else "`gemmgen list` shows what there is"
-    raise ValueError(f"target {target!r} is no catalog kernel, no op and no FILE.py:VARIABLE; {hint}")
+    raise ValueError(f"target {target!r} is no catalog kernel, no op, no FILE.py:VARIABLE and no FILE.json; {hint}")
 
 
 def _first_arch(op: str) -> Arch:
@@ -121,10 +127,40 @@ def _load_variable(file: str, variable: str) -> AnySpec:
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)
     sys.modules[found.name] = module
-    found.loader.exec_module(module)
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)  # as for a script: the file may import its neighbours
+    try:
+        found.loader.exec_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"target {file}:{variable}: an import in {file} failed: {error}; what it imports must lie beside it or be "
+            "installed"
+        ) from error
+    finally:
+        sys.path.remove(folder)
     value = getattr(module, variable, None)
     if isinstance(value, AnySpec):
         return value
     specs = [name for name, item in vars(module).items() if isinstance(item, AnySpec)]
     there = f"the KernelSpecs there are {', '.join(specs)}" if specs else "the file defines none"
     raise ValueError(f"target {file}:{variable}: {variable!r} is no KernelSpec; {there}")
+
+
+def _load_json(file: str) -> AnySpec:
+    """The spec that ``emit --as json`` wrote; only layouts have a destination."""
+    if not Path(file).is_file():
+        raise FileNotFoundError(f"target {file}: there is no file {file}")
+    try:
+        text = Path(file).read_text("utf-8")
+        fields = json.loads(text)
+    except ValueError as error:
+        raise ValueError(
+            f"target {file} is no JSON: {error}; `gemmgen emit TARGET --as json` prints what it should hold"
+        ) from None
+    kind = LayoutSpec if isinstance(fields, dict) and "destination" in fields else KernelSpec
+    try:
+        return kind.from_json(text)
+    except ValidationError as error:
+        raise ValueError(
+            f"target {file} holds no spec: {sentence(error)}; `gemmgen emit TARGET --as json` prints one"
+        ) from None

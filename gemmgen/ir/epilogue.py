@@ -6,6 +6,7 @@ import re
 
 from pydantic import model_validator
 
+from gemmgen.ir.chain import Chain
 from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import Operand
 from gemmgen.ir.spec import KernelSpec
@@ -36,21 +37,31 @@ class Epilogue(Node):
     @property
     def main(self) -> Operand:
         """The operand that the last step stores to."""
-        last = self.steps[-1]
-        assert isinstance(last, Store | Quantise)
-        return next(each for each in self.operands if each.name == last.to)
+        return self.chain.operands[self.chain.last.to]
+
+    @property
+    def chain(self) -> Chain:
+        """The steps and what they name."""
+        return Chain(f"epilogue {self.name!r}", "steps", self.steps, {each.name: each for each in self.operands})
 
     @model_validator(mode="after")
-    def _ends_with_a_store(self) -> Epilogue:
-        last = self.steps[-1] if self.steps else None
-        if not isinstance(last, Store | Quantise):
-            raise ValueError(f"epilogue {self.name!r} must end with a store; add Store(to=...) or Quantise")
+    def _check(self) -> Epilogue:
         defined = [each.name for each in self.operands]
-        unknown = [name for step in self.steps for name in step.operands if name not in defined]
-        if unknown:
+        named = [name for step in self.steps for name in step.operands]
+        if unknown := [name for name in named if name not in defined]:
             raise ValueError(
                 f"epilogue {self.name!r} names operand {unknown[0]!r}, which it does not define; it defines {defined}"
             )
+        if twice := [name for name in defined if defined.count(name) > 1]:
+            raise ValueError(f"epilogue {self.name!r}: operands define {twice[0]!r} twice; rename one")
+        if idle := [name for name in defined if name not in named]:
+            raise ValueError(f"epilogue {self.name!r}: no step names operand {idle[0]!r}; remove or use it")
+        if (through := self.chain.last.through) is not None:
+            raise ValueError(
+                f"epilogue {self.name!r}: its store goes through ring {through!r}, but which ring stages it is the "
+                "kernel's business; leave through out"
+            )
+        self.chain.check()
         return self
 
     def of(self, spec: KernelSpec) -> KernelSpec:
@@ -58,10 +69,8 @@ class Epilogue(Node):
 
         What it does to the product before those (NVFP4's factor) stays. Raises ``ValueError`` if the parts do not fit.
         """
-        last = spec.epilogue[-1]
-        assert isinstance(last, Store | Quantise)
         kept = tuple(step for step in spec.epilogue if not isinstance(step, Residual | Cast | Store | Quantise))
-        steps = tuple(_staged(step, last.through) for step in self.steps)
+        steps = tuple(_staged(step, spec.chain.last.through) for step in self.steps)
         held = {name for ring in spec.rings if ring.turns != "store" for name in ring.holds}
         held |= set(getattr(spec.math.body, "reads", ()))
         held |= {name for step in kept for name in step.operands}

@@ -7,29 +7,18 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, model_validator
 
-from gemmgen.ir.dtype import Arch, DType
+from gemmgen.ir.chain import INSTEAD, QUANTISED, Chain
+from gemmgen.ir.dtype import Arch
 from gemmgen.ir.groups import Groups, RowGroups, groups_fit
 from gemmgen.ir.node import Name, Node
-from gemmgen.ir.operand import Operand, split_axis
+from gemmgen.ir.operand import Operand
 from gemmgen.ir.prologue import prologue_fits, slices_fit
 from gemmgen.ir.reading import ahead_fits, fetched_fit, hints_fit, reads_fit
 from gemmgen.ir.roles import FetchTiles, Multiplier, Ring, Role, TmaLoad, TransposeScales
 from gemmgen.ir.schedule import Cluster, LaunchControl, Persistent, Schedule, SplitK, Tile
-from gemmgen.ir.steps import Apply, Bias, Cast, Gate, Keep, PrologueStep, Quantise, Reduce, Residual, Scale, Step, Store
+from gemmgen.ir.steps import Gate, PrologueStep, Quantise, Step, Store
 
-QUANTISED: dict[tuple[DType, DType], int] = {
-    (DType.E4M3, DType.UE8M0): 32,
-    (DType.E4M3, DType.UE8M0X4): 32,
-    (DType.E4M3, DType.F32): 128,
-    (DType.E2M1, DType.UE8M0): 32,
-    (DType.E2M1, DType.UE8M0X4): 32,
-    (DType.E2M1, DType.UE4M3): 16,
-    (DType.E2M1, DType.UE4M3X4): 16,
-}
-"""Columns that share a scale, by the type of values and of scales: MXFP8, FP8 1x128, MXFP4, NVFP4."""
 _T = TypeVar("_T", Operand, Ring)
-ELEMENTS = (DType.F32, DType.BF16, DType.F16, DType.E4M3, DType.E5M2)
-"""What the epilogue reads operands in, and rounds its result to."""
 GATED_COLUMNS = 16
 """Columns that a gate takes at a time: 8 of gate and 8 of up."""
 
@@ -68,6 +57,11 @@ class KernelSpec(Node):
         return _named(self.rings, name, "ring", self.name)
 
     @property
+    def chain(self) -> Chain:
+        """The epilogue apart from the product."""
+        return Chain(f"spec {self.name!r}", "epilogue", self.epilogue, {each.name: each for each in self.operands})
+
+    @property
     def load(self) -> Role:
         """The role that fills the mainloop's ring."""
         return next(role for role in self.roles if isinstance(role.body, TmaLoad))
@@ -80,7 +74,7 @@ class KernelSpec(Node):
     @property
     def output(self) -> Operand:
         """The operand that the epilogue stores to."""
-        return self.operand(_store(self).to)
+        return self.operand(self.chain.last.to)
 
     @property
     def outputs(self) -> tuple[Operand, ...]:
@@ -91,7 +85,7 @@ class KernelSpec(Node):
     @property
     def accumulates(self) -> bool:
         """Whether the output is added to what it holds."""
-        last = _store(self)
+        last = self.chain.last
         return isinstance(last, Store) and last.accumulate
 
     @property
@@ -121,13 +115,6 @@ def _named(items: Iterable[_T], name: str, what: str, spec: str) -> _T:
             return item
     known = ", ".join(repr(item.name) for item in items) or "none"
     raise ValueError(f"spec {spec!r} names {what} {name!r}, which it does not define; it defines {known}")
-
-
-def _store(spec: KernelSpec) -> Store | Quantise:
-    last = spec.epilogue[-1] if spec.epilogue else None
-    if not isinstance(last, Store | Quantise):
-        raise ValueError(f"spec {spec.name!r}: the epilogue must end with a store; add Store(to=...) or Quantise")
-    return last
 
 
 def _names_are_unique(spec: KernelSpec) -> None:
@@ -193,7 +180,7 @@ def _multiplier_is_fed(spec: KernelSpec) -> None:
 
 
 def _operands_are_used(spec: KernelSpec) -> None:
-    _store(spec)
+    _ = spec.chain.last
     used = {name for ring in spec.rings for name in ring.holds} | set(getattr(spec.math.body, "reads", ()))
     used |= {spec.groups.layout} if spec.groups else set()
     for step in (*spec.prologue, *spec.epilogue):
@@ -205,69 +192,26 @@ def _operands_are_used(spec: KernelSpec) -> None:
         raise ValueError(f"spec {spec.name!r}: no ring holds and no step names operand {idle[0]!r}; remove or use it")
 
 
-def _chain_is_typed(spec: KernelSpec) -> None:
-    stored, columns = None, "n"
+def _chain_fits(spec: KernelSpec) -> None:
+    spec.chain.check()
     for index, step in enumerate(spec.epilogue):
-        where = f"spec {spec.name!r}, epilogue[{index}]"
-        if stored is not None and not isinstance(step, Store):
-            raise ValueError(f"{where}: {step.kind} comes after a cast; only a store may follow it")
-        if isinstance(step, Store | Quantise) and index != len(spec.epilogue) - 1:
-            raise ValueError(
-                f"{where}: a store must be the last step; Keep(to=...) before the cast writes another output"
-            )
-        if isinstance(step, Cast):
-            stored = step.to
+        where = spec.chain.where(index)
         if isinstance(step, Gate):
-            _gate_fits(spec, step, where, columns)
-            columns = "n/2"
-        _step_operands_fit(spec, step, where, columns)
-    store, output = _store(spec), spec.output
-    if isinstance(store, Quantise):
-        return
-    if (stored or output.dtype) != output.dtype:
-        raise ValueError(f"the epilogue casts to {stored} but operand {store.to!r} holds {output.dtype}")
-    if stored is None and output.dtype != "f32":
-        cast = f"Cast(to=DType.{output.dtype.name})"
-        raise ValueError(f"operand {store.to!r} holds {output.dtype}; add {cast} before the store")
-
-
-def _outputs_are_apart(spec: KernelSpec) -> None:
-    written: set[str] = set()
-    for index, step in enumerate(spec.epilogue):
-        for name in step.outputs:
-            if name in written:
-                raise ValueError(f"spec {spec.name!r}, epilogue[{index}]: {name!r} is written twice; add an operand")
-            written.add(name)
-    for index, step in enumerate(spec.epilogue):
-        for name in step.reads:
-            if name in written:
+            _gate_fits(spec, step, where)
+        if isinstance(step, Quantise):
+            _blocks_fit(spec, step, where)
+        if isinstance(step, Store) and step.accumulate and isinstance(spec.groups, RowGroups):
+            raise ValueError(f"{where}: rows that the end of a group cuts off are copied, not added; use {INSTEAD}")
+        if isinstance(step, Store | Quantise) and step.through is not None:
+            ring = spec.ring(step.through)
+            if ring.turns != "store" or ring.holds != (step.to,):
                 raise ValueError(
-                    f"spec {spec.name!r}, epilogue[{index}]: {step.kind} reads {name!r}, which the chain writes; add "
-                    "an operand to read (a call may pass the stored output for it, too)"
+                    f"{where}: ring {ring.name!r} must have turns='store' and hold ({step.to!r},) to stage this store"
                 )
 
 
-def _heads_are_stored(spec: KernelSpec) -> None:
-    last = spec.epilogue[-1]
-    for operand in spec.operands:
-        if operand.heads is not None and not (isinstance(last, Store) and last.to == operand.name):
-            raise ValueError(
-                f"spec {spec.name!r}: operand {operand.name!r} has heads, but only what Store writes moves; remove them"
-            )
-
-
-def epilogue_boxes(columns: str) -> tuple[tuple[str, ...], ...]:
-    """What an epilogue operand may cover where the chain has these columns: a number, a row, a column, a matrix."""
-    return ((), ("m",), (columns,), ("m", columns))
-
-
-def _gate_fits(spec: KernelSpec, gate: Gate, where: str, columns: str) -> None:
+def _gate_fits(spec: KernelSpec, gate: Gate, where: str) -> None:
     body = spec.math.body
-    if columns != "n":
-        raise ValueError(f"{where}: a second gate; one a chain joins the columns of a product")
-    before = spec.epilogue[: spec.epilogue.index(gate)]
-    if columned := [step.to for step in before if isinstance(step, Reduce) and step.along == "m"]:
-        raise ValueError(f"{where}: a gate behind a reduction along m to {columned[0]!r}; reduce what the gate leaves")
     if spec.tile.n % GATED_COLUMNS:
         raise ValueError(
             f"{where}: a gate takes {GATED_COLUMNS} columns at a time, half of them gate and half up, but tile.n is "
@@ -283,99 +227,12 @@ def _gate_fits(spec: KernelSpec, gate: Gate, where: str, columns: str) -> None:
         )
 
 
-def _step_operands_fit(spec: KernelSpec, step: Step, where: str, columns: str) -> None:
-    boxes = epilogue_boxes(columns)
-    types = [("casts to", step.to)] if isinstance(step, Cast) else []
-    types += [(f"reads {name!r}, which holds", spec.operand(name).dtype) for name in step.reads]
-    for does, dtype in types:
-        if dtype not in ELEMENTS:
-            raise ValueError(f"{where}: {step.kind} {does} {dtype}; an epilogue knows {', '.join(ELEMENTS)}")
-    if isinstance(step, Scale | Bias):
-        operand = spec.operand(step.operands[0])
-        allowed = boxes if isinstance(step, Scale) else boxes[1:3]
-        if operand.plane not in allowed:
-            raise ValueError(f"{where}: {step.kind} by {operand.name!r} with box {operand.box}; allowed are {allowed}")
-    if isinstance(step, Apply | Gate):
-        for name in step.operands:
-            if spec.operand(name).plane not in boxes:
-                box = spec.operand(name).box
-                raise ValueError(f"{where}: {step.kind} reads {name!r} with box {box}; allowed are {boxes}")
-    if isinstance(step, Residual):
-        if spec.operand(step.matrix).plane != boxes[3]:
-            raise ValueError(f"{where}: residual {step.matrix!r} must have box {boxes[3]}")
-        if step.beta is not None and spec.operand(step.beta).box:
-            raise ValueError(f"{where}: beta {step.beta!r} must be a scalar, an operand with an empty box")
-    if isinstance(step, Reduce):
-        _reduction_fits(spec.operand(step.to), step, where, columns)
-    if isinstance(step, Quantise):
-        _quantising_fits(spec, step, where, columns)
-    if isinstance(step, Keep):
-        _keeping_fits(spec, step, where, columns)
-    if isinstance(step, Store) and step.accumulate:
-        _accumulating_fits(spec, step, where)
-    if isinstance(step, Store | Quantise):
-        if spec.operand(step.to).plane != boxes[3]:
-            raise ValueError(f"{where}: {step.kind} to {step.to!r} needs box {boxes[3]}")
-        if step.through is not None:
-            ring = spec.ring(step.through)
-            if ring.turns != "store" or ring.holds != (step.to,):
-                raise ValueError(
-                    f"{where}: ring {ring.name!r} must have turns='store' and hold ({step.to!r},) to stage this store"
-                )
-
-
-def _accumulating_fits(spec: KernelSpec, step: Store, where: str) -> None:
-    instead = "a Residual of a matrix, for which a call may pass the output"
-    if spec.operand(step.to).dtype != DType.F32:
-        raise ValueError(
-            f"{where}: {step.to!r} holds {spec.operand(step.to).dtype}, and memory adds in fp32 here; use {instead}"
-        )
-    if isinstance(spec.groups, RowGroups):
-        raise ValueError(f"{where}: rows that the end of a group cuts off are copied, not added; use {instead}")
-
-
-def _keeping_fits(spec: KernelSpec, step: Keep, where: str, columns: str) -> None:
-    operand = spec.operand(step.to)
-    if operand.plane != ("m", columns) or operand.inner != columns:
-        raise ValueError(f"{where}: keep to {step.to!r} needs box {('m', columns)} with n contiguous")
-    if operand.dtype not in ELEMENTS:
-        raise ValueError(f"{where}: {step.to!r} holds {operand.dtype}; keep rounds to {', '.join(ELEMENTS)}")
-
-
-def _reduction_fits(to: Operand, step: Reduce, where: str, columns: str) -> None:
-    box = step.box(columns)
-    if to.plane != box:
-        raise ValueError(f"{where}: reduce along {step.along} to {to.name!r} with box {to.box}; it needs {box}")
-    if to.is_scalar:
-        raise ValueError(f"{where}: reduce to {to.name!r}, which is passed by value; set on_device=True")
-    if to.dtype != DType.F32:
-        raise ValueError(f"{where}: reduce to {to.name!r}, which holds {to.dtype}; reductions are f32")
-
-
-def _quantising_fits(spec: KernelSpec, step: Quantise, where: str, columns: str) -> None:
-    data, scales = spec.operand(step.to), spec.operand(step.scales)
-    block = QUANTISED.get((data.dtype, scales.dtype))
-    if block is None:
-        known = ", ".join(f"{values} with {scale}" for values, scale in QUANTISED)
-        raise ValueError(f"{where}: no rule quantises to {data.dtype} with scales in {scales.dtype}; known are {known}")
-    axis = f"n/{block * scales.dtype.scales * split_axis(columns)[1]}"
-    if scales.plane != ("m", axis):
-        raise ValueError(
-            f"{where}: scales {scales.name!r} have box {scales.box}; {scales.dtype} scales of {data.dtype} are one per "
-            f"{block} columns{' that a gate leaves' if spec.gate else ''}, so write ('m', {axis!r})"
-        )
-    if scales.dtype.scales > 1 and scales.inner != "m":
-        raise ValueError(f"{where}: words of scales {scales.name!r} lie along m, as products read them; set major='m'")
-    if scales.dtype.scales == 1 and scales.dtype != "f32" and scales.inner == "m":
-        raise ValueError(f"{where}: bytes of scales {scales.name!r} lie along n; leave major out")
+def _blocks_fit(spec: KernelSpec, step: Quantise, where: str) -> None:
+    block = QUANTISED[spec.operand(step.to).dtype, spec.operand(step.scales).dtype]
     width = spec.output_columns(spec.tile.n)
     if width % block:
+        columns = "n/2" if spec.gate else "n"
         raise ValueError(f"{where}: a block of {block} columns would cross the edge of a tile with {columns}={width}")
-    wide = scales.dtype in ("ue4m3", "ue4m3x4")
-    if (step.tensor_scale is not None) != wide:
-        raise ValueError(f"{where}: tensor_scale is {step.tensor_scale!r}; ue4m3 scales need one and others have none")
-    if step.tensor_scale is not None and spec.operand(step.tensor_scale).box:
-        raise ValueError(f"{where}: tensor_scale {step.tensor_scale!r} must be a scalar, an operand with an empty box")
 
 
 CHECKS = (
@@ -389,9 +246,7 @@ CHECKS = (
     hints_fit,
     fetched_fit,
     _operands_are_used,
-    _chain_is_typed,
-    _outputs_are_apart,
-    _heads_are_stored,
+    _chain_fits,
     slices_fit,
     prologue_fits,
     groups_fit,

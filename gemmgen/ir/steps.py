@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from gemmgen.ir.dtype import DType
-from gemmgen.ir.expression import PAIR, names, parse, trace
+from gemmgen.ir.expression import HELD, PAIR, constant, names, parse, trace
 from gemmgen.ir.node import Name, Node
 
 
@@ -83,12 +83,25 @@ class SoftCap(_Link):
     kind: Literal["soft_cap"] = "soft_cap"
     cap: Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
+    @field_validator("cap")
+    @classmethod
+    def _is_a_number_of_fp32(cls, cap: float) -> float:
+        if constant(cap) is None:
+            raise ValueError(f"cap {cap!r} is no number of fp32, in which steps compute; these are {HELD}")
+        return cap
+
+
+def _refuse_both(fields: dict[str, Any]) -> None:
+    if "expression" in fields:
+        raise TypeError(f"a function and expression={fields['expression']!r} are both given; give one of them")
+
 
 class Apply(_Link):
     """The author's own function of the accumulator and operands, element by element in fp32.
 
     ``Apply(lambda acc, bias, gate: silu(acc + bias) * gate)`` is traced with the functions of ``gemmgen.functions``;
-    parameters after the first name operands, each a scalar, a vector along m or n, or a matrix. The text is stored:
+    parameters after the first name operands, each a scalar, a vector along m or n, or a matrix. They have no defaults:
+    a constant stands in the function, or comes from around it. The text is stored:
     ``Apply(expression="silu(acc + bias) * gate")``. Raises ``TypeError`` for a function that cannot be traced.
     """
 
@@ -96,7 +109,10 @@ class Apply(_Link):
     expression: str
 
     def __init__(self, function: Callable[..., Any] | None = None, /, **fields: Any) -> None:
-        super().__init__(**fields if function is None else {**fields, "expression": trace(function)})
+        if function is not None:
+            _refuse_both(fields)
+            fields["expression"] = trace(function)
+        super().__init__(**fields)
 
     @field_validator("expression")
     @classmethod
@@ -129,6 +145,8 @@ class Gate(_Link):
     layout: Literal["interleaved", "halves"] = "interleaved"
 
     def __init__(self, function: Callable[..., Any] | str | None = None, /, **fields: Any) -> None:
+        if function is not None:
+            _refuse_both(fields)
         if isinstance(function, str):
             fields["expression"] = f"{function}(gate) * up"
         elif function is not None:
@@ -220,7 +238,7 @@ class Quantise(_Link):
     """Write to an operand in a narrow type, block by block along n, with the scales of the blocks to another.
 
     The fp32 value is quantised, not one that was rounded before. How many columns share a scale follows from both
-    types; see ``QUANTISED`` in ``gemmgen.ir.spec``. ``tensor_scale`` names a scalar that NVFP4 divides by before it
+    types; see ``QUANTISED`` in ``gemmgen.ir.chain``. ``tensor_scale`` names a scalar that NVFP4 divides by before it
     looks at blocks. Rules for zeros, Inf and NaN are those of ``gemmgen.ops.quantise``, bit for bit.
     """
 

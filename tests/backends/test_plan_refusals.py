@@ -269,11 +269,6 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         {"tile": Tile(m=256, n=256, k=128)},
         "tile 256x256 on 2 warpgroups needs 384 accumulator registers a thread, at most 208 are left",
     ),
-    "m-contiguous output": (
-        FP8,
-        {"operands": operand(FP8, "d", major="m")},
-        "output 'd' is m-contiguous; sm90 epilogues store rows, so make n contiguous",
-    ),
     "multicast rows": (
         catalog.bf16_gemm("nt", catalog.Shape(128, 24)),
         {"cluster": Cluster(m=2)},

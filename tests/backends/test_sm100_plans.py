@@ -217,11 +217,6 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         "ring 'acc' with 2 slots of 256 columns needs 512 of tensor memory, 500 are left beside the scales; use 1 slot",
     ),
     "shared memory": (BF16, ring(BF16, "ab", slots=8), "ring 'ab' with 8 slots needs"),
-    "m-contiguous output": (
-        BF16,
-        operand(BF16, "d", major="m"),
-        "output 'd' is m-contiguous; epilogues store rows, so make n contiguous",
-    ),
 }
 
 

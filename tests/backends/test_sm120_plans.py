@@ -207,7 +207,6 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         "ring 'ab' turns every 8 K blocks; data on sm120 turns every",
     ),
     "nobody reads": (BF16, idle(BF16), "copies operand 'e', which no role multiplies or scales by"),
-    "m-contiguous output": (BF16, operand(BF16, "d", major="m"), "output 'd' is m-contiguous; epilogues store rows"),
     "staged swap": (
         SWAP,
         {
