@@ -1,6 +1,7 @@
 """Functions for the author's own epilogue: ``Apply(lambda acc, bias, gate: silu(acc + bias) * gate)``.
 
 They take traced values and numbers and write down what the kernel will compute in fp32; see ``gemmgen.ir.Apply``.
+Numbers below 2^-126 count as 0 in ``exp``, ``sqrt``, ``rsqrt``, ``/`` and what is made of them.
 """
 
 from __future__ import annotations

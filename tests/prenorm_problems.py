@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from reference import exact_factor
 
-from gemmgen.ops.selection import prenorm_spec
+from gemmgen.ops.choice_prenorm import prenorm_spec
 
 
 @dataclass(frozen=True)

@@ -234,7 +234,11 @@ def params(
     extents = [Param(name=axis, kind="extent") for axis in axes]
     rooms = [Param(name=each.name, kind="workspace") for each in workspaces]
     meets = isinstance(spec.schedule, SplitK) and not spec.schedule.slices
-    return (*maps, *wide, *(WORKSPACE if meets else ()), *rooms, *scalars, *extents)
+    found = (*maps, *wide, *(WORKSPACE if meets else ()), *rooms, *scalars, *extents)
+    names = [each.name for each in found]
+    if twice := [each.name for each in spec.operands if names.count(each.name) > 1]:
+        raise ValueError(f"operand {twice[0]!r} is called as another parameter of this kernel; rename it")
+    return found
 
 
 def _cut_rows(output: Operand) -> Iterator[Param]:

@@ -31,7 +31,7 @@ from gemmgen.catalog.grouped import (
     in_row_groups,
     of_group,
 )
-from gemmgen.catalog.grouped_sm100 import SHAPES as GROUPED_SHAPES_SM100
+from gemmgen.catalog.grouped_sm100 import grouped_shapes_sm100
 from gemmgen.catalog.grouped_sm120 import grouped_shapes_sm120
 from gemmgen.catalog.k_grouped import k_grouped
 from gemmgen.catalog.layout import layouts, pack_bytes, pack_ue8m0, to_k_major, to_m_major
@@ -134,7 +134,6 @@ __all__ = [
     "FP8",
     "FP8_FP4",
     "FUSED",
-    "GROUPED_SHAPES_SM100",
     "LAYOUT",
     "LAYOUTS",
     "MXFP4",
@@ -170,6 +169,7 @@ __all__ = [
     "fused_specs",
     "gradient_shapes",
     "grouped_shapes",
+    "grouped_shapes_sm100",
     "grouped_shapes_sm120",
     "grouped_specs",
     "head_split_output",

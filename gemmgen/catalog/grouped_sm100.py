@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gemmgen.catalog.dense_sm100 import PairShape, bf16_gemm
 from gemmgen.catalog.grouped import in_row_groups
 from gemmgen.catalog.shipped_sm100 import FP8, FP8_FP4, MXFP4, NVFP4, Product, scaled_gemm_sm100
-from gemmgen.ir import KernelSpec
+from gemmgen.ir import DType, KernelSpec
 
 FEW_ROWS = (PairShape(16, swap=True), PairShape(32, swap=True), PairShape(64, swap=True))
 """For groups of few rows: columns of the output are on the lanes, so a tile has as few rows as this."""
@@ -24,6 +24,23 @@ SHAPES = {
     "counts": (*FEW_ROWS, *ROWS_128, *MANY_ROWS),
 }
 """Tiles by what a layout holds."""
+
+LINE_BITS = 1024
+"""Of a factor whose columns are contiguous a CTA copies so many bits of a column at a time."""
+
+
+def grouped_shapes_sm100(
+    by: str, a_major: str = "k", b_major: str = "k", b: DType = DType.BF16
+) -> tuple[PairShape, ...]:
+    """The tiles of a product for groups, by what a layout holds and which axes of the factors are contiguous."""
+    shapes = SHAPES[by]
+    if a_major == "m":  # which no tile of few rows takes
+        shapes = tuple(shape for shape in shapes if not shape.swap)
+    if b_major == "n":
+        columns = LINE_BITS // b.bits
+        shapes = tuple(shape for shape in shapes if shape.swap or shape.n // shape.ctas % columns == 0)
+    return shapes
+
 
 PRODUCTS: tuple[Product | None, ...] = (None, FP8, FP8_FP4, MXFP4, NVFP4)
 """Those written out; None is bf16. Any other mix is made from the same functions at its first call."""

@@ -14,8 +14,9 @@ from gemmgen.commands.place import Place, place, stores_directly
 from gemmgen.commands.targets import Sizes
 from gemmgen.ir import Arch
 from gemmgen.ops import choice
+from gemmgen.ops.choice_prenorm import PRENORM
 from gemmgen.ops.family import Candidate, Selection
-from gemmgen.ops.selection import NAME_FORMS, NAMES, PRENORM, Choices, select
+from gemmgen.ops.selection import NAME_FORMS, NAMES, Choices, select
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,10 @@ def explain(operator: str, sizes: Sizes, arch: str | None, card: str | None, eve
         )
     if operator not in NAMES:
         raise ValueError(f"operator: {operator!r} is unknown; use {NAME_FORMS}")
+    if sizes.m == 0 or sizes.n == 0:
+        raise ValueError(
+            f"-m, -n: are {sizes.m} and {sizes.n}; D is empty, so a call launches nothing; explain 1 or more of both"
+        )
     where = place(operator, arch, card)
     choices = Choices(arch=where.arch, card=where.card, direct_store=stores_directly(sizes.n))
     selection = select(operator, sizes.m, sizes.n, sizes.k, where.sms, choices)

@@ -18,8 +18,9 @@ from gemmgen.commands.inputs import k_step
 from gemmgen.commands.output import deliver, progress
 from gemmgen.commands.place import Place, gpu_here, stores_directly
 from gemmgen.commands.targets import Sizes
+from gemmgen.ops.choice_prenorm import PRENORM
 from gemmgen.ops.family import Selection
-from gemmgen.ops.selection import NAME_FORMS, NAMES, PRENORM, Choices, reads_ahead, select
+from gemmgen.ops.selection import NAME_FORMS, NAMES, Choices, reads_ahead, select
 from gemmgen.ops.tuned.file import CardEntries, Entry, TunedFile, read
 from gemmgen.runtime.timing import FLUSH_KINDS
 

@@ -248,11 +248,12 @@ class Value:
 
     def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **others: Any) -> Value:
         if function.__name__ not in NUMPY or method != "__call__" or others:
-            raise _unknown(f"numpy.{function.__name__}")
-        return _binary(inputs[0], NUMPY[function.__name__], inputs[1])
+            raise _unknown(f"numpy's {function.__name__}")
+        left, right = (each[()] if hasattr(type(each), "ndim") else each for each in inputs)  # of arrays without axes
+        return _binary(left, NUMPY[function.__name__], right)
 
     def __array_function__(self, function: Any, *others: Any) -> Any:
-        raise _unknown(f"numpy.{function.__name__}")
+        raise _unknown(f"numpy's {function.__name__}")
 
     @classmethod
     def __torch_function__(cls, function: Any, *others: Any) -> Any:
@@ -283,7 +284,8 @@ def trace(function: Callable[..., Any], values: tuple[str, ...] = (ACCUMULATOR,)
     """The expression that a Python function computes.
 
     Its first parameters are ``values``, the accumulator unless said otherwise; the others are operands by name. Raises
-    ``TypeError`` for what cannot be traced: control flow on values, unknown calls, other kinds of parameters, results.
+    ``TypeError`` for what cannot be traced: control flow on values, unknown calls, other kinds of parameters, defaults,
+    results.
     """
     try:
         parameters = list(inspect.signature(function).parameters.values())

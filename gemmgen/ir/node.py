@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=96)]
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=200)]
 """An identifier that is legal in Python, CUDA and file names alike."""
 
 
@@ -41,3 +41,10 @@ class Node(BaseModel):
         """A validated copy with some fields changed (pydantic's own ``model_copy`` would skip validation)."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**{**fields, **changes})
+
+
+def said(error: ValueError) -> str:
+    """The sentence of a node that refused its fields, without what pydantic puts around it."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    return "; ".join(each["msg"].removeprefix("Value error, ") for each in error.errors(include_url=False))

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from gemmgen.ir.dtype import DType
 from gemmgen.ir.node import Name, Node
+from gemmgen.ir.reserved import RESERVED
 
 OUTERMOST = ("s", "g")
 """Axes of slices and of groups, which come first in a box and are of no one matrix."""
@@ -72,6 +73,16 @@ class Operand(Node):
     on_device: bool = False
     heads: HeadSplit | None = None
     ragged: bool = False
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_free(cls, name: str) -> str:
+        if name in RESERVED:
+            raise ValueError(
+                f"operand {name!r} is called by a word of Python or CUDA, or one that emitted text has a meaning for; "
+                f"rename it, {name + '_'!r} say"
+            )
+        return name
 
     @field_validator("box")
     @classmethod

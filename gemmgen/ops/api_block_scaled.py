@@ -196,6 +196,8 @@ def _number(name: str, value: Any) -> float:
             f"{name}: is a tensor of {value.numel()} on {value.device}; it is passed to the kernel as a number, and "
             "reading it on each call would wait for the GPU; pass float(scale), read once"
         )
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)  # asked first: compilers know of their numbers' types, not of their methods
     if isinstance(value, bool) or not hasattr(value, "__float__"):
         raise TypeError(f"{name}: is a {type(value).__name__}; must be a number")
     return float(value)

@@ -17,7 +17,7 @@ from gemmgen.ops.architecture import scales_blocks
 from gemmgen.ops.call_arguments import Pair, Recipe, pair
 from gemmgen.ops.fused_op import MADE, fuse
 from gemmgen.ops.hot_call import hot
-from gemmgen.ops.quantise.layout import lies_mn_major
+from gemmgen.ops.quantise.layout import has_mn_major_strides
 
 Quantised = tuple[torch.Tensor, torch.Tensor]
 
@@ -90,7 +90,9 @@ def packed_scales(a: object, d_sf: torch.Tensor | None) -> bool:
 
 
 def _major(d_sf: torch.Tensor | None) -> str:
-    along_n = isinstance(d_sf, torch.Tensor) and d_sf.dim() == 2 and not lies_mn_major(d_sf) and d_sf.stride(1) == 1
+    along_n = (
+        isinstance(d_sf, torch.Tensor) and d_sf.dim() == 2 and d_sf.stride(1) == 1 and not has_mn_major_strides(d_sf)
+    )
     return "n" if along_n else "m"
 
 

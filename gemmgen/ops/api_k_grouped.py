@@ -11,10 +11,14 @@ import torch
 
 from gemmgen.ops import k_grouped, library
 from gemmgen.ops.call_arguments import Pair, Recipe, check_compiled_dims, check_tensors, pair
+from gemmgen.ops.groups import looks_at_groups
 from gemmgen.ops.k_grouped_scaled import STEP
 from gemmgen.ops.k_selection import TN, KSplit
 from gemmgen.ops.mk_alignment import get_mk_alignment_for_contiguous_layout
+from gemmgen.ops.quantise.k_grouped import host_sizes
 from gemmgen.ops.scaled_call import check_types
+from gemmgen.ops.whole_numbers import whole_numbers
+from gemmgen.runtime.errors import DeviceError
 
 SM90_RECIPE = (1, 1, 128)
 RECIPES = ((1, 1, 32), (1, 1, 128))
@@ -42,8 +46,10 @@ def k_grouped_bf16_gemm_tn_contiguous(
     """
     check_compiled_dims(compiled_dims)
     check_tensors(a=a, b=b, c=c, d=d, grouped_layout=grouped_layout)
+    k_grouped.check_matrices(a=a, b=b)
     split = split_of(use_psum_layout)
-    check_ks(ks_cpu, d, a.shape[0], split)
+    check_ks(host_sizes(ks_cpu), d, a.shape[0], split)
+    check_layout(grouped_layout, d, a.shape[0], split)
     run = (
         library.k_grouped_bf16
         if library.is_direct(_present(a, b, grouped_layout, c, d))
@@ -60,7 +66,7 @@ def k_grouped_fp8_gemm_nt_contiguous(
     ks_cpu: Sequence[int] | None,
     grouped_layout: torch.Tensor,
     c: torch.Tensor | None = None,
-    recipe: Recipe = SM90_RECIPE,
+    recipe: Recipe | None = SM90_RECIPE,
     compiled_dims: str = "mn",
     use_psum_layout: bool = False,
 ) -> torch.Tensor:
@@ -81,15 +87,15 @@ def k_grouped_fp8_gemm_nt_contiguous(
     (a_data, sfa), (b_data, sfb) = pair("a", a), pair("b", b)
     check_compiled_dims(compiled_dims)
     check_tensors(a=a_data, sfa=sfa, b=b_data, sfb=sfb, c=c, d=d, grouped_layout=grouped_layout)
-    if tuple(recipe) != SM90_RECIPE:
-        raise ValueError(
-            f"recipe: is {tuple(recipe)}; must be {SM90_RECIPE}, a scale for 128 of k of each row of a and b"
-        )
+    if recipe is not None and whole_numbers(recipe) != SM90_RECIPE:
+        raise ValueError(f"recipe: is {recipe!r}; must be {SM90_RECIPE}, a scale for 128 of k of each row of a and b")
     if use_psum_layout:
         raise ValueError("use_psum_layout: is True; factors lie group by group without gaps, so pass k of each group")
     if d is not None and d.dim() == 3 and [each.dim() for each in (a_data, sfa, b_data, sfb)] == [1, 2, 1, 2]:
         sfa, sfb = k_grouped.blocks_first(a_data, sfa, b_data, sfb, d.shape[1], d.shape[2])
-    check_ks(ks_cpu, d, sfa.shape[0] * k_grouped.BLOCK, k_grouped.APART, k_grouped.BLOCK)
+    k_grouped.check_matrices(sfa=sfa, sfb=sfb)
+    check_ks(host_sizes(ks_cpu), d, sfa.shape[0] * k_grouped.BLOCK, k_grouped.APART, k_grouped.BLOCK)
+    check_layout(grouped_layout, d, sfa.shape[0] * k_grouped.BLOCK, k_grouped.APART, k_grouped.BLOCK)
     direct = library.is_direct(_present(a_data, sfa, b_data, sfb, grouped_layout, c, d))
     run = library.k_grouped_fp8_apart if direct else library.k_grouped_fp8_apart_gemm
     run(a_data, sfa, b_data, sfb, grouped_layout, c, d)
@@ -103,7 +109,7 @@ def k_grouped_fp8_gemm_tn_contiguous(
     ks_cpu: Sequence[int] | None,
     grouped_layout: torch.Tensor,
     c: torch.Tensor | None = None,
-    recipe: Recipe = SM90_RECIPE,
+    recipe: Recipe | None = SM90_RECIPE,
     compiled_dims: str = "mn",
     use_psum_layout: bool = False,
 ) -> torch.Tensor:
@@ -125,14 +131,17 @@ def k_grouped_fp8_gemm_tn_contiguous(
     (a_data, sfa), (b_data, sfb) = pair("a", a), pair("b", b)
     check_compiled_dims(compiled_dims)
     check_tensors(a=a_data, sfa=sfa, b=b_data, sfb=sfb, c=c, d=d, grouped_layout=grouped_layout)
-    if tuple(recipe) not in RECIPES:
-        raise ValueError(f"recipe: is {tuple(recipe)}; must be {' or '.join(map(str, RECIPES))}")
+    stated = SM90_RECIPE if recipe is None else whole_numbers(recipe)
+    if stated not in RECIPES:
+        raise ValueError(f"recipe: is {recipe!r}; must be {' or '.join(map(str, RECIPES))}")
     check_types(TN, a_data, b_data, (torch.float8_e4m3fn,))
-    split = split_of(use_psum_layout)
-    check_ks(ks_cpu, d, a_data.shape[0], split, STEP)
+    k_grouped.check_matrices(a=a_data, b=b_data, sfa=sfa, sfb=sfb)
+    split, ks = split_of(use_psum_layout), host_sizes(ks_cpu)
+    check_ks(ks, d, a_data.shape[0], split, STEP)
+    check_layout(grouped_layout, d, a_data.shape[0], split, STEP)
     direct = library.is_direct(_present(a_data, sfa, b_data, sfb, grouped_layout, c, d))
     run = library.k_grouped_scaled_gemm_run if direct else library.k_grouped_scaled_gemm
-    run(a_data, sfa, b_data, sfb, grouped_layout, c, list(ks_cpu or ()), recipe[2], split.by, split.alignment, d)
+    run(a_data, sfa, b_data, sfb, grouped_layout, c, ks, stated[2], split.by, split.alignment, d)
     return d
 
 
@@ -145,14 +154,47 @@ def split_of(use_psum_layout: bool) -> KSplit:
     return KSplit("ends", get_mk_alignment_for_contiguous_layout()) if use_psum_layout else KSplit("counts")
 
 
-def check_ks(ks: Sequence[int] | None, d: torch.Tensor, k: int, split: KSplit, unit: int = 1) -> None:
-    """Refuse sizes on the host that are no k of d's groups; what lies on the device is not looked at."""
+def check_layout(layout: torch.Tensor, d: torch.Tensor, k: int, split: KSplit, unit: int = 1) -> None:
+    """Refuse a grouped_layout of another type, place or length, and wrong numbers in it where those are looked at."""
+    name = "grouped_layout"
+    if layout.dtype != torch.int32:
+        raise TypeError(f"{name}: dtype is {layout.dtype}; must be torch.int32; pass {name}.to(torch.int32)")
+    if layout.device != d.device:
+        raise DeviceError(
+            f"{name}: is on {layout.device}, but d is on {d.device}; kernels read it there, so pass "
+            f"{name}.to({str(d.device)!r})"
+        )
+    if layout.dim() != 1:
+        raise ValueError(f"{name}: has {layout.dim()} dimensions; must be [groups], a number for each group")
+    if layout.shape[0] != d.shape[0]:
+        raise ValueError(f"{name}: has {layout.shape[0]} numbers, but d has {d.shape[0]} groups; pass one for each")
+    if not torch.compiler.is_compiling() and looks_at_groups(layout):
+        check_numbers(layout.tolist(), k, split, unit)
+
+
+def check_numbers(numbers: list[int], k: int, split: KSplit, unit: int) -> None:
+    """Refuse numbers that break the layout's rules; without it they are taken as they are, and kernels stay inside."""
+    end = 0
+    for group, number in enumerate(numbers):
+        start = -(-end // split.alignment) * split.alignment
+        count = number - start if split.by == "ends" else number
+        if count < 0 and not (split.by == "ends" and number == end):
+            raise ValueError(f"grouped_layout: group {group} has {count} of k; groups have 0 or more")
+        if count % unit:
+            raise ValueError(f"grouped_layout: group {group} has {count} of k; must be a multiple of {unit}")
+        end = max(end, start + count)
+    if end > k:
+        raise ValueError(f"grouped_layout: groups end at {end}, but a has {k} of k; pass the sizes that a has")
+
+
+def check_ks(ks: list[int], d: torch.Tensor, k: int, split: KSplit, unit: int = 1) -> None:
+    """Refuse a d without groups and host sizes that are not theirs; what lies on the device is not looked at."""
     if d is None:
         raise TypeError("d: is a NoneType; must be a torch.Tensor to write to, such as torch.empty(groups, m, n)")
-    if ks is None or len(ks) == 0:
+    if d.dim() != 3:
+        raise ValueError(f"d: has {d.dim()} dimensions; must be [groups, m, n], a matrix for each group")
+    if not ks:
         return
-    if isinstance(ks, torch.Tensor):
-        raise TypeError("ks_cpu: is a Tensor; sizes on the host are a list, so that nothing waits; pass None or a list")
     if len(ks) != d.shape[0]:
         raise ValueError(
             f"ks_cpu: has {len(ks)} sizes, but d has {d.shape[0]} groups; pass one for each group, or None"

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from gemmgen.ops import dense, tail
-from gemmgen.ops.scales import Blocked128x4
+from gemmgen.ops.scales import Blocked128x4, stated
 
 Pair = Sequence[torch.Tensor | Blocked128x4]
 Recipe = Sequence[int]
-GRANULARITIES = {128: (1, 128, 128), 1: (1, 1, 128)}
-"""Recipes of sm90 by the columns that a scale of b covers."""
+GRANULARITIES = (1, 128, 128, 128), (1, 128, 1, 128)
+"""What scales of sm90 may stand for: rows and k of a, columns and k of b."""
 
 
 def transposed(name: str, tensor: torch.Tensor, dimensions: int = 2) -> torch.Tensor:
@@ -49,7 +49,9 @@ def output_dtype(d: torch.Tensor | None, c: torch.Tensor | None, out_dtype: torc
     dtype = d.dtype if d is not None else out_dtype if out_dtype is not None else default
     if out_dtype is not None and out_dtype != dtype:
         raise TypeError(f"out_dtype: is {out_dtype}, but d has dtype {dtype}; leave out_dtype out when passing d")
-    tail.output_dtype(dtype)
+    if dtype not in tail.OUTPUTS:
+        named = "d: dtype is" if d is not None else "out_dtype: is" if out_dtype is not None else "c: dtype is"
+        raise TypeError(f"{named} {dtype}; must be one of {', '.join(map(str, tail.OUTPUTS))}")
     return dtype
 
 
@@ -85,19 +87,14 @@ def check_recipe(
     b: torch.Tensor, sfb: torch.Tensor, recipe: Recipe | None, recipe_a: Recipe | None, recipe_b: Recipe | None
 ) -> None:
     """A recipe may only confirm what the shape of the scales says."""
-    if recipe is not None and (recipe_a is not None or recipe_b is not None):
-        raise ValueError(f"recipe: {tuple(recipe)} comes with recipe_a or recipe_b; pass either recipe or both others")
-    if recipe is None and (recipe_a is None or recipe_b is None):
-        missing = "recipe_a" if recipe_a is None else "recipe_b"
-        raise ValueError(f"{missing}: is missing; pass recipe_a and recipe_b together, or recipe alone")
-    wanted = tuple(recipe) if recipe is not None else (*recipe_a, *recipe_b)  # type: ignore[misc]
-    allowed = GRANULARITIES if recipe is not None else {columns: (1, 128, columns, 128) for columns in GRANULARITIES}
-    columns = next((columns for columns, known in allowed.items() if known == wanted), None)
-    if columns is None:
-        name = "recipe" if recipe is not None else "recipe_a + recipe_b"
-        raise ValueError(
-            f"{name}: {wanted} is not supported on sm90; use one of {', '.join(map(str, allowed.values()))}"
-        )
+    found = stated(recipe, recipe_a, recipe_b)
+    if found is None:
+        return
+    name, parts = ("recipe_a + recipe_b", (0, 1, 2, 3)) if recipe is None else ("recipe", (0, 2, 1))
+    wanted, *allowed = (tuple(each[part] for part in parts) for each in (found, *GRANULARITIES))
+    if wanted not in allowed:
+        raise ValueError(f"{name}: {wanted} is not supported on sm90; use one of {', '.join(map(str, allowed))}")
+    columns = found[2]
     if b.dim() >= 2 and b.shape[-2] > 1 and dense.scale_columns(b, sfb) != columns:
         raise ValueError(
             f"sfb: shape is {tuple(sfb.shape)} for b {tuple(b.shape)}, but the recipe {wanted} says one scale per "

@@ -226,6 +226,6 @@ def _few_rows(shape: Shape, splits: int, m: int, n: int, k_bytes: int, sms: int,
     tile = {name: -(-blocks // splits) * bounds[name], "epilogue": FEW_TAIL + elements / 16}
     compute = in_waves(tile, tiles / at_once, -(-tiles // at_once))
     push = {"push": PUSH + elements / 4 if splits > 1 else 0}
-    drawing = min(1.0, tiles * splits / (FEW_SATURATE * sms))
+    drawing = min(1.0, max(1, tiles) * splits / (FEW_SATURATE * sms))  # an empty problem has no tile
     memory = _moved(shape, m, n, k_bytes) / (FEW_DEVICE_BYTES[_goes_first(shape, n, k_bytes)] * drawing)
     return Cost(beside_memory({**compute, **push}, memory, FEW_OVERLAP))

@@ -7,7 +7,14 @@ blocks or more each (``SplitK.sharing``).
 
 from __future__ import annotations
 
+from functools import cache
+
+from gemmgen import catalog
 from gemmgen.catalog import PrenormForms, PrenormShape
+from gemmgen.ir import Arch, KernelSpec
+from gemmgen.runtime.errors import UnsupportedArchitecture
+
+PRENORM = "tf32_hc_prenorm_gemm"
 
 
 def choose(forms: PrenormForms, m: int, sms: int, slices: int | None = None) -> PrenormShape:
@@ -16,3 +23,15 @@ def choose(forms: PrenormForms, m: int, sms: int, slices: int | None = None) -> 
     if ctas <= sms:
         return forms.sole
     return forms.paired if slices is None or ctas <= sms * forms.paired.ctas_per_sm else forms.tall
+
+
+@cache
+def prenorm_spec(m: int, n: int, sms: int, arch: str, slices: int | None = None) -> KernelSpec:
+    """The spec for so many rows and columns; ``slices`` leaves as many partial sums, one for each split of k."""
+    if arch not in catalog.PRENORM_COLUMNS:
+        archs = " and ".join(catalog.PRENORM_COLUMNS)
+        raise UnsupportedArchitecture(f"{PRENORM}: there is no kernel for {arch}; it runs on {archs}")
+    widths = catalog.PRENORM_COLUMNS[Arch(arch)]
+    columns = next((width for width in widths if n <= width), widths[-1])
+    shape = choose(catalog.prenorm_forms(Arch(arch), columns), m, sms, slices)
+    return catalog.tf32_hc_prenorm_gemm(shape, slices is not None, Arch(arch))

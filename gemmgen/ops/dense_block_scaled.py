@@ -75,7 +75,7 @@ class Call:
         """Run layout kernels, once nothing can be refused any more."""
         given = {"a": self.a, "sfa": self.sfa, "b": self.b, "sfb": self.sfb}
         for name in self.tail.outputs:
-            check_overlap(name, {**given, name: self._after[name]}, ())
+            check_overlap(name, {**given, name: self._after[name]}, (), self.tail.outputs)
         dispatcher.ready(slots)
         for move in later:
             move.check()
@@ -99,7 +99,7 @@ class Call:
         check_no_gradient({**present, "sfa": self.sfa, "sfb": self.sfb})
         check_devices({**present, "sfa": self.sfa, "sfb": self.sfb})
         a, b = of_groups(self.groups, (as_given("a", "m", self.a), as_given("b", "n", self.b)))
-        sizes = check_problem((a, b, *behind(self.groups, self.tail)), present, self.tail.gated)
+        sizes = check_problem((a, b, *behind(self.groups, self.tail)), present, self.tail.gated, self.tail.outputs)
         of_a, of_b = self.scales()
         _check_pairs({"a": self.a, "b": self.b}, sizes["k"])
         of_a.check(self.sfa, sizes["m"], sizes["k"], sizes["g"] if a.grouped else None)

@@ -30,6 +30,8 @@ def fp8(
     (a_data, sfa), (b_data, sfb) = pair("a", a), pair("b", b)
     if any(each is not None for each in finish):
         check_compiled_dims(compiled_dims)
+        if disable_ue8m0_cast and scales_blocks(a_data):
+            scaled_call.refuse_fp32(sfa, sfb)
         return finished("fp8_gemm_nt", a, b, d, c, out_dtype, finish, recipes)
     if any(each is not None for each in recipes) and not scales_blocks(a_data):
         check_tensors(b=b_data, sfb=sfb)

@@ -66,7 +66,7 @@ class Dispatcher:
         """The problem's extents, from what fake and meta tensors have too: shapes, types, devices, gradients."""
         tensors = self._named(slots)
         check_no_gradient(tensors)
-        return check_problem(self.operands, tensors, self._gated)
+        return check_problem(self.operands, tensors, self._gated, self.outputs)
 
     def __call__(self, slots: Slots, scalars: tuple[float, ...] = ()) -> None:
         """Check, launch, write the output."""
@@ -148,7 +148,7 @@ class Dispatcher:
     def _check_overlap(self, tensors: Tensors) -> None:
         """Outputs that share memory with inputs or with each other are refused."""
         for name in self.outputs:
-            check_overlap(name, tensors, self._read_first() if name == self.outputs[0] else ())
+            check_overlap(name, tensors, self._read_first() if name == self.outputs[0] else (), self.outputs)
 
     def _read_first(self) -> list[str]:
         """Operands that may be the output itself: matrices of its shape and type, read before it is written."""

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 from gemmgen.catalog import PairShape, Shape, WarpShape, with_usual_scales
 from gemmgen.ir import Epilogue, KernelSpec
+from gemmgen.ir.node import said
 from gemmgen.ops.cost import Cost
 from gemmgen.ops.kernels import kernel_of
 from gemmgen.ops.tuned import Measured
@@ -122,5 +123,5 @@ def _refusal(spec: KernelSpec, epilogue: Epilogue, last: Last) -> str | None:
     try:
         kernel_of(fused(spec, epilogue, last))
     except ValueError as error:
-        return str(error)
+        return said(error)
     return None

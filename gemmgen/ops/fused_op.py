@@ -16,7 +16,7 @@ from gemmgen.ops import dense, dense_block_scaled
 from gemmgen.ops.dispatch import Dispatcher
 from gemmgen.ops.grouped_op import GROUPED_OPERATORS, GroupedOp, fused_groups
 from gemmgen.ops.launch import Slots
-from gemmgen.ops.product_op import DENSE_TYPES, ProductOp, digest, followed, named
+from gemmgen.ops.product_op import DENSE_TYPES, ProductOp, check_names, digest, followed, named
 from gemmgen.ops.tail import fused
 from gemmgen.ops.tensor_op import empty_output
 
@@ -57,6 +57,7 @@ class FusedOp(ProductOp):
     """A dense product and an epilogue."""
 
     def __init__(self, operator: str, epilogue: Epilogue) -> None:
+        check_names(operator, epilogue)
         name, dtypes = f"{operator}_{epilogue.name}", DENSE_TYPES[operator]
         super().__init__(operator, dtypes, fused(epilogue), epilogue.operands, name, f"{name}_{digest(epilogue)}")
         self.epilogue = epilogue

@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from gemmgen.ops import dense, dense_block_scaled, k_grouped, k_grouped_scaled, prenorm
 from gemmgen.ops.k_selection import KSplit
+from gemmgen.ops.memory import check_no_gradient
 from gemmgen.runtime.preparation import current_preparation
 
 NAMESPACE = "gemmgen"
@@ -30,7 +32,26 @@ def define(name: str, signature: str, implementation: Callable[..., Any], fake: 
     for key in ("CPU", "CUDA"):
         LIBRARY.impl(name, implementation, key)
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
-    return getattr(getattr(torch.ops, NAMESPACE), name).default
+    overload = getattr(getattr(torch.ops, NAMESPACE), name).default
+    LIBRARY.impl(name, _without_gradient(overload), "Autograd")
+    return overload
+
+
+def _without_gradient(overload: Any) -> Callable[..., Any]:
+    """Refuses gradients where transforms of functions still show that they are asked for, as ``torch.func.grad``."""
+    names = [argument.name for argument in overload._schema.arguments]
+
+    def refuse_or_go_on(*values: Any, **named: Any) -> Any:
+        given = {**dict(zip(names, values, strict=False)), **named}
+        tensors = {name: each for name, each in given.items() if isinstance(each, torch.Tensor)}
+        check_no_gradient(tensors)
+        for name, tensor in tensors.items():
+            if forward_ad.unpack_dual(tensor).tangent is not None:
+                raise RuntimeError(f"{name}: has a tangent, but this operator has no derivative; pass {name}.detach()")
+        with torch._C._AutoDispatchBelowAutograd():
+            return overload(*values, **named)
+
+    return refuse_or_go_on
 
 
 def is_plain(tensors: Sequence[Any]) -> bool:

@@ -33,7 +33,7 @@ def check_layouts(plan: AnyPlan, tensors: Tensors) -> None:
             if mapped[operand.name] == SPREADING:
                 fault = fault or spreading_fault(operand, tensor)
         else:
-            fault = pointer_fault(operand, tensor)
+            fault = pointer_fault(operand, tensor, stored)
         if stored and len(operand.box) > 1:
             fault = fault or _output_fault(operand, tensor)
             if isinstance(plan, LayoutPlan) and plan.fill_pads:
@@ -42,31 +42,31 @@ def check_layouts(plan: AnyPlan, tensors: Tensors) -> None:
             raise ValueError(fault)
 
 
-def tma_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
-    """Why TMA cannot reach a two-dimensional tensor, or None."""
+def tma_fault(operand: Operand, tensor: torch.Tensor, stored: bool = False) -> str | None:
+    """Why TMA cannot reach a two-dimensional tensor, or None; of one that is ``stored`` to a copy is no way out."""
     shape, strides, size = tensor.shape, tensor.stride(), tensor.element_size()
     inner, outer = operand.box.index(operand.inner), operand.box.index(operand.outer)
     if 0 in shape:
         return None
-    if fault := _inner_fault(operand, tensor, inner):
+    if fault := _inner_fault(operand, tensor, inner, stored):
         return fault
     pitch = strides[outer] * size
     if shape[outer] > 1 and pitch % ALIGNMENT:
         return (
             f"{operand.name}: {_pitch_word(operand)} pitch is {strides[outer]} elements = {pitch} bytes; "
-            f"TMA needs a multiple of {ALIGNMENT} bytes; {_pitch_fix(operand, shape[inner], size)}"
+            f"TMA needs a multiple of {ALIGNMENT} bytes; {_pitch_fix(operand, shape[inner], size, stored)}"
         )
     if shape[outer] > 1 and strides[outer] < shape[inner]:
         return (
             f"{operand.name}: {_pitch_word(operand)}s of {shape[inner]} elements start only {strides[outer]} elements "
-            f"apart and overlap; TMA needs them apart; pass {operand.name}.contiguous()"
+            f"apart and overlap; TMA needs them apart; {_fix(operand.name, 'contiguous()', stored)}"
         )
     if operand.grouped and shape[0] > 1 and tensor.stride(0) * size % ALIGNMENT:
         return (
             f"{operand.name}: groups are {tensor.stride(0)} elements = {tensor.stride(0) * size} bytes apart; TMA "
             f"needs a multiple of {ALIGNMENT} bytes; cut the tensor from one with more rows a group"
         )
-    return _address_fault(operand.name, tensor, ALIGNMENT, "TMA")
+    return _address_fault(operand.name, tensor, ALIGNMENT, "TMA", stored)
 
 
 def tma_store_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
@@ -78,7 +78,7 @@ def tma_store_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
             f"{operand.name}: rows are {count} elements = {count * size} bytes; TMA stores whole chunks of {ALIGNMENT} "
             f"bytes and would write past them; pad {operand.inner} to {padded}, or store without a ring"
         )
-    return tma_fault(operand, tensor)
+    return tma_fault(operand, tensor, stored=True)
 
 
 def spreading_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
@@ -122,48 +122,52 @@ def _has_room(tensor: torch.Tensor, outer: int, bytes_of_row: int) -> bool:
     return bool(tensor.untyped_storage().nbytes() - last >= bytes_of_row)
 
 
-def pointer_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
+def pointer_fault(operand: Operand, tensor: torch.Tensor, stored: bool = False) -> str | None:
     """Why a kernel cannot read or write a tensor through a pointer and a row stride, or None."""
     if 0 in tensor.shape:
         return None
-    fault = _inner_fault(operand, tensor, operand.box.index(operand.inner)) if operand.box else None
-    return fault or _address_fault(operand.name, tensor, tensor.element_size(), "the kernel")
+    fault = _inner_fault(operand, tensor, operand.box.index(operand.inner), stored) if operand.box else None
+    return fault or _address_fault(operand.name, tensor, tensor.element_size(), "the kernel", stored)
 
 
-def _inner_fault(operand: Operand, tensor: torch.Tensor, inner: int) -> str | None:
+def _inner_fault(operand: Operand, tensor: torch.Tensor, inner: int, stored: bool) -> str | None:
     if tensor.shape[inner] == 1 or tensor.stride(inner) == 1:
         return None
     return (
         f"{operand.name}: strides are {tuple(tensor.stride())}; this kernel needs {operand.inner} (dimension {inner}) "
-        f"contiguous, stride 1; {_contiguous_fix(operand, inner)}"
+        f"contiguous, stride 1; {_contiguous_fix(operand, inner, stored)}"
     )
 
 
-def _contiguous_fix(operand: Operand, inner: int) -> str:
-    if inner == len(operand.box) - 1:
-        return f"pass {operand.name}.contiguous()"
-    return f"pass {operand.name}.mT.contiguous().mT"
+def _contiguous_fix(operand: Operand, inner: int, stored: bool) -> str:
+    return _fix(operand.name, "contiguous()" if inner == len(operand.box) - 1 else "mT.contiguous().mT", stored)
+
+
+def _fix(name: str, how: str, stored: bool) -> str:
+    """What a caller may do; nobody would see what is written to a copy."""
+    return f"leave {name} out, or pass a new tensor and copy it to {name}" if stored else f"pass {name}.{how}"
 
 
 def _pitch_word(operand: Operand) -> str:
     return "row" if operand.inner == operand.box[-1] else "column"
 
 
-def _pitch_fix(operand: Operand, inner: int, size: int) -> str:
-    step = ALIGNMENT // size
+def _pitch_fix(operand: Operand, inner: int, size: int, stored: bool) -> str:
+    """Rows in bytes; of what lies two a byte the extent is twice as many."""
+    step, packed = ALIGNMENT // size, operand.dtype.packed
     padded = -(-inner // step) * step
     if padded == inner:
-        return f"pass {operand.name}.contiguous()"
-    return f"pad {operand.inner} to {padded}, or cut the tensor from one with rows of {padded} elements"
+        return _fix(operand.name, "contiguous()", stored)
+    return f"pad {operand.inner} to {padded * packed}, or cut the tensor from one with rows of {padded} elements"
 
 
-def _address_fault(name: str, tensor: torch.Tensor, alignment: int, who: str) -> str | None:
+def _address_fault(name: str, tensor: torch.Tensor, alignment: int, who: str, stored: bool = False) -> str | None:
     past = tensor.data_ptr() % alignment
     if not past:
         return None
     return (
         f"{name}: address is {past} bytes past a multiple of {alignment} (storage offset {tensor.storage_offset()} "
-        f"elements); {who} needs a multiple of {alignment} bytes; pass {name}.clone()"
+        f"elements); {who} needs a multiple of {alignment} bytes; {_fix(name, 'clone()', stored)}"
     )
 
 
@@ -203,19 +207,25 @@ def _pads_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
     )
 
 
-def check_overlap(output: str, tensors: Tensors, in_place: Sequence[str]) -> None:
-    """Refuse an output that shares bytes with an input, except exactly with one of ``in_place`` that is read first."""
+def check_overlap(output: str, tensors: Tensors, in_place: Sequence[str], outputs: Sequence[str] = ()) -> None:
+    """Refuse an output that shares bytes with another tensor.
+
+    Exactly the same bytes as one of ``in_place`` are fine, which is read first. ``outputs`` are those that are written.
+    """
     d = tensors[output]
     for name, tensor in tensors.items():
         if name == output or disjoint(d, tensor):
             continue
         if name in in_place and _same_place(d, tensor):
             continue
-        exception = f" unless it is exactly {output}" if name in in_place else ""
-        raise ValueError(
+        where = (
             f"{output}: its memory [{d.data_ptr():#x}, +{span(d)} bytes] overlaps {name} [{tensor.data_ptr():#x}, "
-            f"+{span(tensor)} bytes]; an output may not share memory with an input{exception}; pass {name}.clone()"
+            f"+{span(tensor)} bytes]; an output may not share memory with "
         )
+        if name in outputs:
+            raise ValueError(f"{where}another; leave {name} out, or pass one that lies elsewhere")
+        exception = f" unless it is exactly {output}" if name in in_place else ""
+        raise ValueError(f"{where}an input{exception}; pass {name}.clone()")
 
 
 def span(tensor: torch.Tensor) -> int:

@@ -6,6 +6,7 @@ Set around a pair of calls and restored, mostly. A call reads it once; captured 
 from __future__ import annotations
 
 from gemmgen.ops.architecture import family_here
+from gemmgen.ops.whole_numbers import whole_numbers
 
 DEFAULT = 128
 STEP = 16
@@ -35,6 +36,11 @@ def set_mk_alignment_for_contiguous_layout(new_value: int) -> None:
     _alignment = checked(new_value)
 
 
+def stated_or_set(alignment: int | None) -> int:
+    """An alignment as a caller states it, or the process's where it was left out."""
+    return _alignment if alignment is None else alignment
+
+
 def get_theoretical_mk_alignment_for_contiguous_layout(
     expected_m: int | None = None, num_groups: int | None = None
 ) -> int:
@@ -44,7 +50,7 @@ def get_theoretical_mk_alignment_for_contiguous_layout(
     is accepted as callers pass it, and checked; it changes nothing, as no tile depends on it.
     """
     for name, value in (("expected_m", expected_m), ("num_groups", num_groups)):
-        if value is not None and (not isinstance(value, int) or value < 0):
+        if value is not None and ((found := whole_numbers((value,))) is None or found[0] < 0):
             raise ValueError(f"{name}: is {value!r}; must be a whole number, 0 or more, or None")
     tiles = TILES.get(family_here() or "")
     if expected_m is None or tiles is None:
@@ -54,8 +60,9 @@ def get_theoretical_mk_alignment_for_contiguous_layout(
 
 def checked(value: int, name: str = "new_value") -> int:
     """The alignment; refuses what is none."""
-    if not isinstance(value, int) or isinstance(value, bool):
+    if (found := whole_numbers((value,))) is None or isinstance(value, bool):
         raise TypeError(f"{name}: is a {type(value).__name__}; must be a whole number, such as 128")
+    (value,) = found
     if value < STEP or value % STEP:
         raise ValueError(f"{name}: is {value}; must be a positive multiple of {STEP}, such as 128")
     return value

@@ -13,10 +13,10 @@ import torch
 from gemmgen import catalog
 from gemmgen.ir import Arch, DType, Operand
 from gemmgen.ops.architecture import family_at
+from gemmgen.ops.choice_prenorm import prenorm_spec
 from gemmgen.ops.dispatch import Choice, Dispatcher
 from gemmgen.ops.launch import Slots
 from gemmgen.ops.problem import Tensors, require
-from gemmgen.ops.selection import prenorm_spec
 from gemmgen.runtime.kernel_text import Target
 
 STEP_K, STEP_N = 64, 8

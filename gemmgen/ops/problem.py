@@ -33,14 +33,16 @@ EXTENT_LIMIT = 2**31 - 1024
 Tensors = Mapping[str, torch.Tensor]
 
 
-def check_problem(operands: Sequence[Operand], tensors: Tensors, gated: bool = False) -> dict[str, int]:
+def check_problem(
+    operands: Sequence[Operand], tensors: Tensors, gated: bool = False, outputs: Sequence[str] = ()
+) -> dict[str, int]:
     """The extents of m, n and k; raises ``TypeError`` or ``ValueError`` naming the tensor that does not fit.
 
-    Where columns are ``gated``, n is a multiple of 16.
+    Where columns are ``gated``, n is a multiple of 16. ``outputs`` are names of tensors to write to.
     """
     present = [operand for operand in operands if operand.name in tensors]
     for operand in present:
-        _check_tensor(operand, tensors[operand.name])
+        _check_tensor(operand, tensors[operand.name], operand.name in outputs)
     check_devices(tensors)
     sizes = _infer_sizes(present, tensors)
     if gated:
@@ -62,11 +64,10 @@ def check_devices(tensors: Tensors) -> torch.device:
     return tensor.device
 
 
-def _check_tensor(operand: Operand, tensor: torch.Tensor) -> None:
+def _check_tensor(operand: Operand, tensor: torch.Tensor, stored: bool) -> None:
     if tensor.dtype != _dtype(operand):
-        raise TypeError(
-            f"{operand.name}: dtype is {tensor.dtype}; must be {_dtype(operand)}{_dtype_advice(operand, tensor)}"
-        )
+        advice = "; leave it out, or pass one of that type" if stored else _dtype_advice(operand, tensor)
+        raise TypeError(f"{operand.name}: dtype is {tensor.dtype}; must be {_dtype(operand)}{advice}")
     if tensor.layout != torch.strided:
         raise TypeError(
             f"{operand.name}: layout is {tensor.layout}; must be strided, so pass {operand.name}.to_dense()"
@@ -110,11 +111,23 @@ def _infer_sizes(operands: Sequence[Operand], tensors: Tensors) -> dict[str, int
             if axis == operand.inner:
                 size = size * operand.dtype.packed
             if name in sizes:
+                if axis == operand.inner and operand.dtype.packed > 1:
+                    _check_pairs(operand, source[name], name, sizes[name])
                 require(size == sizes[name], _disagreement(operand.name, size, source[name], sizes[name], name))
             else:
                 sizes[name], source[name] = size, operand.name
                 _check_extent(operand.name, name, size)
     return sizes
+
+
+def _check_pairs(operand: Operand, other: str, axis: str, size: int) -> None:
+    """Refuse an extent of which the last element would have half a byte."""
+    packed = operand.dtype.packed
+    require(
+        size % packed == 0,
+        lambda: f"{other}: {axis} is {size}; elements of {operand.name} lie {packed} a byte, so {axis} must be a "
+        f"multiple of {packed}; pad it to {size + 1}",
+    )
 
 
 def _check_gated(operands: Sequence[Operand], n: int) -> None:

@@ -30,6 +30,20 @@ DENSE_TYPES = {
 """Dense products that take an epilogue, and the types of their factors."""
 
 
+TAKEN = frozenset(("a", "b", "sfa", "sfb", "recipe", "recipe_a", "recipe_b"))
+"""What products take themselves."""
+
+
+def check_names(operator: str, epilogue: Epilogue, taken: frozenset[str] = TAKEN) -> None:
+    """Refuse an operand that could not be told from what the product takes."""
+    for each in epilogue.operands:
+        if each.name in taken:
+            raise ValueError(
+                f"epilogue: {epilogue.name!r} has an operand {each.name!r}, which {operator} takes itself; give it "
+                "another name"
+            )
+
+
 def digest(epilogue: Epilogue) -> str:
     """Tells epilogues of one name apart."""
     return hashlib.sha256(epilogue.to_json().encode()).hexdigest()[:8]

@@ -17,6 +17,7 @@ from gemmgen.ops.problem import require
 from gemmgen.ops.quantise import align, ceil_div, check_ue8m0, transform_sf_into_required_layout
 from gemmgen.ops.quantise.layout import ATOM_COLUMNS, ATOM_ROWS, BYTE_TYPES, lies_mn_major
 from gemmgen.ops.relayout import Move, put_off
+from gemmgen.ops.whole_numbers import whole_numbers
 
 Gran = tuple[int, int]
 """Rows and elements of k that share a scale."""
@@ -161,32 +162,46 @@ class Scales(NamedTuple):
 def granularity(
     recipe: Sequence[int] | None, recipe_a: Sequence[int] | None, recipe_b: Sequence[int] | None
 ) -> tuple[int, int, int, int] | None:
-    """Rows and k per scale, of A and of B; None when nothing is stated."""
-    if recipe is not None and (recipe_a is not None or recipe_b is not None):
-        raise ValueError(f"recipe: {tuple(recipe)} comes with recipe_a or recipe_b; pass either recipe or both others")
-    if recipe is None and recipe_a is None and recipe_b is None:
-        return None
-    if recipe is not None:
-        if len(recipe) != 3:
-            raise ValueError(f"recipe: is {tuple(recipe)}; must be (gran_m of a, gran_n of b, gran_k)")
-        return _checked("recipe", (recipe[0], recipe[2], recipe[1], recipe[2]))
-    if recipe_a is None or recipe_b is None:
-        missing = "recipe_a" if recipe_a is None else "recipe_b"
-        raise ValueError(f"{missing}: is missing; pass recipe_a and recipe_b together, or recipe alone")
-    for name, each in (("recipe_a", recipe_a), ("recipe_b", recipe_b)):
-        if len(each) != 2:
-            raise ValueError(f"{name}: is {tuple(each)}; must be (rows, elements of k) that share a scale")
-    return _checked("recipe_a + recipe_b", (recipe_a[0], recipe_a[1], recipe_b[0], recipe_b[1]))
-
-
-def _checked(name: str, found: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
-    for rows, k in (found[:2], found[2:]):
+    """Rows and k per scale, of A and of B, as sm100 and sm120 take them; None when nothing is stated."""
+    found = stated(recipe, recipe_a, recipe_b)
+    for rows, k in () if found is None else (found[:2], found[2:]):
         if rows not in ROW_GRANS or k not in K_GRANS:
+            name = "recipe_a + recipe_b" if recipe is None else "recipe"
             raise ValueError(
                 f"{name}: says one scale per {rows} x {k} elements; sm100 and sm120 take "
                 f"{' or '.join(map(str, ROW_GRANS))} rows and {' or '.join(map(str, K_GRANS))} elements of k"
             )
     return found
+
+
+def stated(
+    recipe: Sequence[int] | None, recipe_a: Sequence[int] | None, recipe_b: Sequence[int] | None
+) -> tuple[int, int, int, int] | None:
+    """The same in any whole numbers."""
+    if recipe is not None and (recipe_a is not None or recipe_b is not None):
+        raise ValueError(f"recipe: {recipe} comes with recipe_a or recipe_b; pass either recipe or both others")
+    if recipe is not None:
+        rows_a, rows_b, k = _parts("recipe", recipe, "(gran_m of a, gran_n of b, gran_k)", (1, 128, 128))
+        return rows_a, k, rows_b, k
+    if recipe_a is None and recipe_b is None:
+        return None
+    if recipe_a is None or recipe_b is None:
+        missing = "recipe_a" if recipe_a is None else "recipe_b"
+        raise ValueError(f"{missing}: is missing; pass recipe_a and recipe_b together, or recipe alone")
+    meaning = "(rows, elements of k) that share a scale"
+    rows_a, k_a = _parts("recipe_a", recipe_a, meaning, (1, 128))
+    rows_b, k_b = _parts("recipe_b", recipe_b, meaning, (128, 128))
+    return rows_a, k_a, rows_b, k_b
+
+
+def _parts(name: str, recipe: Sequence[int], meaning: str, usual: tuple[int, ...]) -> tuple[int, ...]:
+    """A recipe's numbers, as many as the usual one has."""
+    found = whole_numbers(recipe)
+    if found is not None and len(found) == len(usual):
+        return found
+    refused = TypeError if found is None else ValueError
+    rule = f"a tuple of {len(usual)} whole numbers {meaning}"
+    raise refused(f"{name}: is {recipe!r}; must be {rule}; pass {name}={usual}, or what each scale stands for")
 
 
 def default_granularity(sfa: torch.Tensor, sfb: torch.Tensor, blocked: bool) -> tuple[int, int, int, int]:

@@ -27,7 +27,8 @@ from gemmgen.catalog import (
     WarpShape,
 )
 from gemmgen.ir import Arch, ClusterSplitK, DType, Epilogue, KernelSpec
-from gemmgen.ops import choice, choice_grouped, choice_k_grouped, choice_prenorm, choice_sm100, choice_sm120
+from gemmgen.ops import choice, choice_grouped, choice_k_grouped, choice_sm100, choice_sm120
+from gemmgen.ops.choice_prenorm import PRENORM, prenorm_spec
 from gemmgen.ops.cost import Cost
 from gemmgen.ops.family import Candidate, Family, Last, S, Selection, as_it_is
 from gemmgen.ops.group_tiles import dividing, unless_found
@@ -54,7 +55,6 @@ NAME_FORMS = (
     f"one of {', '.join(OPERATORS)}; or one of {', '.join(SM90_PRODUCTS)} followed by _bias, _ACTIVATION or "
     f"_bias_ACTIVATION, ACTIVATION being one of {', '.join(ACTIVATIONS)}"
 )
-PRENORM = "tf32_hc_prenorm_gemm"
 SCALES_PER_WORD = 4
 MOST_BESIDE = 2
 """CTAs an SM of a kernel beside which the next one's find room: with three, chains of launches were 10 % slower than
@@ -256,10 +256,8 @@ def _family_sm100(operator: str, m: int, n: int, k: int, sms: int, choices: Choi
     def scheduled(shape: PairShape) -> PairShape:
         return replace(shape, launch_control=choices.launch_control)
 
-    def admitted(shapes: tuple[PairShape, ...], a_major: str) -> tuple[PairShape, ...]:
-        grouped = catalog.GROUPED_SHAPES_SM100[choices.groups.by] if choices.groups else ()
-        if a_major == "m":  # which no tile of few rows takes
-            grouped = tuple(shape for shape in grouped if not shape.swap)
+    def admitted(shapes: tuple[PairShape, ...], a_major: str, b_major: str, b: DType) -> tuple[PairShape, ...]:
+        grouped = catalog.grouped_shapes_sm100(choices.groups.by, a_major, b_major, b) if choices.groups else ()
         return _admitted(choices, shapes, grouped, lambda shape: shape.tile[0] * shape.cluster.m)
 
     count, last = choices.group_count, _last(choices)
@@ -267,14 +265,20 @@ def _family_sm100(operator: str, m: int, n: int, k: int, sms: int, choices: Choi
         factors = choices.product or PRODUCTS[operator]
         k_bytes = k // 2 if factors.packed else k
         return Family(
-            admitted(catalog.scaled_shapes_sm100(factors, d, residual, direct), factors.a_major),
+            admitted(
+                catalog.scaled_shapes_sm100(factors, d, residual, direct),
+                factors.a_major,
+                factors.b_major,
+                factors.b.dtype,
+            ),
             lambda shape: choice_sm100.cost(shape, m, n, k_bytes, sms, scaled=True, groups=count),
             lambda shape: _scaled_sm100(factors, scheduled(shape), d, residual, direct),
             last=last,
         )
     layout = operator.removeprefix("bf16_gemm_")
+    majors = "k" if layout[0] == "n" else "m", "k" if layout[1] == "t" else "n"
     return Family(
-        admitted(catalog.bf16_shapes_sm100(layout, d, residual, direct), "k" if layout[0] == "n" else "m"),
+        admitted(catalog.bf16_shapes_sm100(layout, d, residual, direct), *majors, DType.BF16),
         lambda shape: choice_sm100.cost(shape, m, n, 2 * k, sms, scaled=False, groups=count),
         lambda shape: _bf16_sm100(layout, scheduled(shape), d, residual, direct),
         last=last,
@@ -351,6 +355,9 @@ def _grouped(groups: Groups | None) -> Last:
 
     def last(spec: KernelSpec) -> KernelSpec:
         found = spec.arch == Arch.SM90 and catalog.finds_groups(groups.by, groups.alignment, spec.tile.m)
+        rows = spec.tile.m * spec.cluster.m
+        if groups.by == "ids" and groups.alignment % rows and not found:  # a tile is of one group
+            raise ValueError(f"tiles of {rows} rows do not divide the {groups.alignment} that groups by ids start at")
         alignment = groups.alignment if found or groups.by == "ends" else 1
         return catalog.in_row_groups(spec, groups.by, alignment, groups.zero_padding)
 
@@ -385,15 +392,3 @@ def _bf16_sm120(layout: str, shape: WarpShape, d: DType, residual: bool, direct_
 @cache
 def _scaled_sm120(product: Product, shape: WarpShape, d: DType, residual: bool, direct_store: bool) -> KernelSpec:
     return catalog.scaled_gemm_sm120(product, shape, d, residual, direct_store)
-
-
-@cache
-def prenorm_spec(m: int, n: int, sms: int, arch: str, slices: int | None = None) -> KernelSpec:
-    """The spec for so many rows and columns; ``slices`` leaves as many partial sums, one for each split of k."""
-    if arch not in catalog.PRENORM_COLUMNS:
-        archs = " and ".join(catalog.PRENORM_COLUMNS)
-        raise UnsupportedArchitecture(f"{PRENORM}: there is no kernel for {arch}; it runs on {archs}")
-    widths = catalog.PRENORM_COLUMNS[Arch(arch)]
-    columns = next((width for width in widths if n <= width), widths[-1])
-    shape = choice_prenorm.choose(catalog.prenorm_forms(Arch(arch), columns), m, sms, slices)
-    return catalog.tf32_hc_prenorm_gemm(shape, slices is not None, Arch(arch))

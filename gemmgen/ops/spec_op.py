@@ -130,7 +130,10 @@ class SpecOp(TensorOp):
 
 def _size(operands: Sequence[Operand], inputs: Slots, axis: str) -> tuple[str, int]:
     """The extent of an axis, from an input that has one element per element of it."""
-    operand, tensor = next(pair for pair in zip(operands, inputs, strict=True) if axis in pair[0].box)
+    found = next((pair for pair in zip(operands, inputs, strict=True) if axis in pair[0].box), None)
+    if found is None:
+        raise TypeError(f"outputs: no input says how many {axis!r} there are; pass the outputs, too")
+    operand, tensor = found
     size = tensor.shape[operand.box.index(axis)]
     return axis, size * (operand.dtype.packed if axis == operand.inner else 1)
 

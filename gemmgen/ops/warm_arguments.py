@@ -16,15 +16,17 @@ from gemmgen.ops.architecture import SCALING
 from gemmgen.ops.groups import GROUPED_NAME
 from gemmgen.ops.product_op import ProductOp
 from gemmgen.ops.scaled_call import FP4
+from gemmgen.ops.scales import Gran, granularity, stated
 from gemmgen.ops.tensor_op import empty_output
+from gemmgen.ops.whole_numbers import at_least
 
 OPERATORS: dict[str, Any] = {
     name: function
     for room in (api, api_block_scaled, api_fused, api_heads, api_grouped, api_k_grouped)
     for name, function in vars(room).items()
-    if name == getattr(function, "__name__", "") and "gemm" in name and function.__module__ == room.__name__
+    if inspect.isfunction(function) and "gemm" in name and function.__module__ == room.__name__
 }
-"""The functions that kernels can be prepared for, by name."""
+"""The functions that kernels can be prepared for, by name; some have two."""
 BF16, F32, E4M3, E2M1 = torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.int8
 EXTRA: dict[str, dict[str, Any]] = {"fp8": {"scales": "m"}, "fp8_fp4": {"a": E4M3, "b": E2M1}}
 """Choices beside an operator's own parameters by the beginning of its name, with their defaults: what fp32 scales of a
@@ -40,6 +42,7 @@ Factor = Any
 def call_arguments(op: str, family: str, m: int, n: int, k: int, choices: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments by name. Where the operator takes a tensor, a choice is its dtype; others are passed as they are."""
     function = OPERATORS[op]
+    op = function.__name__
     known, extra = list(inspect.signature(function).parameters), _extra(op)
     _check_names(op, choices, [*known, *extra])
     given = {name: value for name, value in choices.items() if name not in extra}
@@ -56,7 +59,7 @@ def call_arguments(op: str, family: str, m: int, n: int, k: int, choices: Mappin
 
 def _in_groups(op: str, tensors: Mapping[str, Any], m: int, choices: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of a dense product as one of row groups takes them, with the layout of groups."""
-    count, masked = choices.get("num_groups", NUM_GROUPS), "masked" in op
+    count, masked = _groups(choices), "masked" in op
     of_each = ("b", "bias", *(("a", "d") if masked else ()))
     by_ids = not masked and not choices.get("use_psum_layout") and not choices.get("offsets")
     layout = _empty(m if by_ids else count, dtype=torch.int32)
@@ -66,7 +69,7 @@ def _in_groups(op: str, tensors: Mapping[str, Any], m: int, choices: Mapping[str
 
 def _k_grouped(op: str, m: int, n: int, k: int, choices: Mapping[str, Any]) -> dict[str, Any]:
     """Factors of all groups, one behind the other along k, and fp32 sums which they are added to where those lie."""
-    count = choices.get("num_groups", NUM_GROUPS)
+    count = _groups(choices)
     d = _empty(count, m, n, dtype=choices.get("d", F32))
     added = choices.get("c", True)
     c = d if added is True else _empty(*d.shape, dtype=added) if added else None
@@ -81,8 +84,8 @@ def _k_factor(op: str, rows: int, k: int, choices: Mapping[str, Any]) -> Factor:
         return _empty(k, rows, dtype=BF16)
     if "_nt_" in op:
         return _empty(rows * k, dtype=E4M3), _empty(-(-k // 128), rows, dtype=F32)
-    gran = choices.get("recipe", api_k_grouped.SM90_RECIPE)[2]
-    return _empty(k, rows, dtype=E4M3), _empty(-(-k // (4 * gran)), rows, dtype=torch.int32)
+    _, k_gran = _granularity(0, choices)
+    return _empty(k, rows, dtype=E4M3), _empty(-(-k // (4 * k_gran)), rows, dtype=torch.int32)
 
 
 def _of_each(value: Any, count: int) -> Any:
@@ -91,6 +94,10 @@ def _of_each(value: Any, count: int) -> Any:
         return tuple(_of_each(part, count) for part in value)
     span = max((size * stride for size, stride in zip(value.shape, value.stride(), strict=True)), default=1)
     return _empty(count * span, dtype=value.dtype).as_strided((count, *value.shape), (span, *value.stride()))
+
+
+def _groups(choices: Mapping[str, Any]) -> int:
+    return at_least(0, "num_groups", choices.get("num_groups", NUM_GROUPS), f"{NUM_GROUPS} groups")
 
 
 def fused_arguments(op: ProductOp, family: str, m: int, n: int, k: int, choices: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,7 +110,7 @@ def fused_arguments(op: ProductOp, family: str, m: int, n: int, k: int, choices:
     factors = {"a": a, "b": b}
     if dense != op.operator:
         factors = _in_groups(op.operator, factors, m, choices)
-    sizes = {"m": m, "n": n, "k": k, "g": choices.get("num_groups", NUM_GROUPS)}
+    sizes = {"m": m, "n": n, "k": k, "g": _groups(choices)}
     inputs = [each for each in op.tail.operands if each.name in op.inputs]
     tensors = {each.name: empty_output(each, sizes, torch.device("meta")) for each in inputs}
     return {**given, **factors, **tensors, **dict.fromkeys(op.tail.scalars, 1.0)}
@@ -171,7 +178,7 @@ def _matrix(rows: int, k: int, dtype: torch.dtype, turned: bool) -> torch.Tensor
 
 def _numbers(side: int, rows: int, k: int, dtype: torch.dtype, turned: bool, choices: Mapping[str, Any]) -> Factor:
     """Data along k and fp32 scales, a's along m or along k as ``scales`` says, b's one for 128 rows or for each."""
-    per_row = side == 0 or _granularity(choices, 128)[1] == 1
+    per_row = side == 0 or ((found := stated(*_recipes(choices))) is not None and found[2] == 1)
     along_rows = per_row and choices.get("scales", "m") == "m"
     scale_rows, columns = rows if per_row else -(-rows // 128), -(-k // 128)
     scales = _along_rows(scale_rows, columns, F32) if along_rows else _empty(scale_rows, columns, dtype=F32)
@@ -180,21 +187,26 @@ def _numbers(side: int, rows: int, k: int, dtype: torch.dtype, turned: bool, cho
 
 
 def _words(side: int, rows: int, k: int, dtype: torch.dtype, turned: bool, choices: Mapping[str, Any]) -> Factor:
-    """Data and words of four scales contiguous along rows, as tensor cores read them."""
-    recipe = _granularity(choices, 1)
-    scales = _along_rows(-(-rows // recipe[side]), -(-k // (4 * recipe[2])), torch.int32)
+    """Data and words of four scales contiguous along rows, as tensor cores read them; fp32 for blocks of rows."""
+    gran, k_gran = _granularity(side, choices)
+    if gran == 1:
+        scales = _along_rows(rows, -(-k // (4 * k_gran)), torch.int32)
+    else:
+        scales = _empty(-(-rows // gran), -(-k // k_gran), dtype=F32)
     if dtype in FP4:
         data = _empty(rows, -(-k // 128) * 64, dtype=dtype)[:, : k // 2]  # which may lie beside an 8-bit factor
         return (data.mT, scales.mT) if turned else (data, scales)
     return _matrix(rows, k, dtype, turned), scales.mT if turned else scales
 
 
-def _granularity(choices: Mapping[str, Any], rows_b: int) -> tuple[int, int, int]:
-    """Rows a scale of a, of b, and elements of k a scale of both; by default 128 of k and ``rows_b``."""
-    if (recipe := choices.get("recipe")) is not None:
-        return recipe[0], recipe[1], recipe[2]
-    recipe_a, recipe_b = choices.get("recipe_a") or (1, 128), choices.get("recipe_b")
-    return recipe_a[0], recipe_b[0] if recipe_b else rows_b, recipe_a[1]
+def _granularity(side: int, choices: Mapping[str, Any]) -> Gran:
+    """Rows and elements of k that share a scale of a factor, by default one row and 128."""
+    found = granularity(*_recipes(choices))
+    return (1, 128) if found is None else found[:2] if side == 0 else found[2:]
+
+
+def _recipes(choices: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    return choices.get("recipe"), choices.get("recipe_a"), choices.get("recipe_b")
 
 
 def _along_rows(rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:

@@ -16,6 +16,7 @@ from gemmgen.ops.grouped_op import GroupedOp
 from gemmgen.ops.kernels import kernel_of
 from gemmgen.ops.spec_op import SpecOp
 from gemmgen.ops.warm_arguments import OPERATORS, call_arguments, fused_arguments
+from gemmgen.ops.whole_numbers import at_least, whole_numbers
 from gemmgen.runtime.architectures import Architecture, ArchitectureLike, resolve
 from gemmgen.runtime.errors import DeviceError
 from gemmgen.runtime.gpu_target import GpuTarget
@@ -61,6 +62,8 @@ def warmup(
     ``TypeError`` where a call would, and for an unknown operator or choice; ``DeviceError`` without a GPU and ``arch``;
     ``CompileError`` where a kernel does not compile.
     """
+    if sms is not None:
+        sms = at_least(1, "sms", sms, "those of the usual GPU")
     target = None if arch is not None else _gpu_here()
     architecture = resolve(arch) if target is None else target.architecture
     if target is not None:
@@ -79,11 +82,12 @@ def _gpu_here() -> GpuTarget:
 
 
 def _extents(shape: Any) -> Shape:
-    if not isinstance(shape, tuple | list) or len(shape) != 3 or not all(type(each) is int for each in shape):
+    extents = whole_numbers(shape)
+    if extents is None or len(extents) != 3:
         raise TypeError(f"shapes: {shape!r} is no problem; each is three whole numbers (m, n, k)")
-    if min(shape) < 0:
-        raise ValueError(f"shapes: {tuple(shape)} has a negative extent; m, n and k are at least 0")
-    return shape[0], shape[1], shape[2]
+    if min(extents) < 0:
+        raise ValueError(f"shapes: {extents} has a negative extent; m, n and k are at least 0")
+    return extents
 
 
 def note_call(op: Any, preparation: Preparation, m: int, n: int, k: int, choices: Mapping[str, Any]) -> None:

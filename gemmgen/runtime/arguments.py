@@ -125,6 +125,13 @@ def with_splits(plan: AnyPlan, sizes: Mapping[str, int], sms: int) -> Mapping[st
     return {**sizes, "s": plan.schedule.sharing(tiles, sms * plan.ctas_per_sm, k_blocks)}
 
 
+def _number(name: str, value: float) -> bytes:
+    try:
+        return struct.pack("<f", value)
+    except OverflowError:
+        raise ValueError(f"{name}: is {value}, but is passed in fp32; pass at most 3.4e38, or inf") from None
+
+
 def _checked(tiles: int, rows: str, cols: str, sizes: Mapping[str, int]) -> int:
     if tiles > 2**32 - 1:
         extents = f"{rows}={sizes[rows]}, {cols}={sizes[cols]}"
@@ -193,7 +200,7 @@ def _field(plan: AnyPlan, param: Param, problem: Problem, encode: Encoder) -> by
         return struct.pack("<Q", problem.workspace.get(param.name, 0))
     assert param.operand is not None
     if param.kind == "scalar":
-        return struct.pack("<f", problem.scalars[param.operand])
+        return _number(param.operand, problem.scalars[param.operand])
     view = problem.tensors[param.operand]
     if param.kind == "pointer":
         return struct.pack("<Q", view.address)

@@ -17,7 +17,7 @@ def k_grouped_fp8_gemm_tn_contiguous(
     ks_cpu: list[int] | tuple[int, ...] | None,
     grouped_layout: torch.Tensor,
     c: torch.Tensor | None = None,
-    recipe: tuple[int, ...] = (1, 1, 128),
+    recipe: tuple[int, ...] | None = (1, 1, 128),
     compiled_dims: str = "mn",
     use_psum_layout: bool = False,
 ) -> torch.Tensor:

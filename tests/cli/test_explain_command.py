@@ -122,6 +122,11 @@ def test_a_measured_entry_is_said_to_have_decided(
         (("mxfp4_gemm_nt", "--arch", "sm90"), "there is no kernel for sm90; it runs on sm100 and sm120"),
         (("fp8_gemm_nt", "--arch", "sm75"), "--arch 'sm75' has no backend"),
         (("tf32_hc_prenorm_gemm",), "two comparisons, not by costs"),
+        (("fp8_gemm_nt", "-m", "0"), "-m, -n: are 0 and 4096; D is empty, so a call launches nothing"),
+        (
+            ("fp8_gemm_nt", "-n", "0", "--arch", "sm100"),
+            "-m, -n: are 4096 and 0; D is empty, so a call launches nothing",
+        ),
     ],
 )
 def test_wrong_words_get_a_sentence(gemmgen: Command, words: tuple[str, ...], message: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 from gemmgen import catalog
 from gemmgen.commands import checking, inputs, reference, running
 from gemmgen.commands.targets import Sizes
-from gemmgen.ir import Activation, DType, Keep, Operand, Reduce
+from gemmgen.ir import Activation, Apply, DType, Keep, KernelSpec, Operand, Reduce
 from gemmgen.ops import kernels
 
 NAME = "sm90_fp8_gemm_nt_bf16_64x32"
@@ -165,6 +166,90 @@ def test_errors_see_one_wrong_corner_in_a_large_result() -> None:
     assert errors.worst_tile > 0.1 and errors.calc_diff < 1e-3
     result[0, 0] = float("nan")
     assert not reference.compare(result, expected).worst_tile <= 1.0
+
+
+def test_what_is_no_number_has_to_be_the_same_on_both_sides() -> None:
+    nan, inf = float("nan"), float("inf")
+    expected = torch.tensor([[nan, inf, -inf, 1.0]], dtype=torch.float64)
+    assert reference.compare(expected.float(), expected) == reference.Errors(0.0, 0.0)
+    off = reference.compare(torch.tensor([[nan, inf, -inf, 1.5]]), expected)
+    assert off.worst_tile == 0.5 and not off.remark  # infinity in the tile's norm would hide it
+    for wrong in ([nan, inf, -inf, nan], [nan, inf, -inf, inf], [0.0, inf, -inf, 1.0], [nan, -inf, -inf, 1.0]):
+        errors = reference.compare(torch.tensor([wrong]), expected)
+        assert (errors.worst_tile, errors.apart) == (inf, 1)
+        assert errors.remark == ", 1 elements are NaN or infinite on one side only"
+
+
+def applying(expression: str, *operands: Operand, base: str = "sm90_bf16_gemm_nt_f32_64x32") -> KernelSpec:
+    """A shipped product, and an expression of its sums."""
+    spec = catalog.specs()[base]
+    step = Apply(expression=expression)
+    return spec.replace(name="applying", operands=(*spec.operands, *operands), epilogue=(step, *spec.epilogue))
+
+
+ALPHA = Operand(name="alpha", dtype=DType.F32, box=())
+NUMBERS = {
+    "acc * sqrt(2 / 3.14159)": (),
+    "silu(2) * acc + where(1 > 0, acc, 0)": (),
+    "acc + 1 / 0": (),
+    "0 / 0": (),
+    "where(alpha > 0, acc * exp(alpha), maximum(alpha, 1)) - abs(alpha)": (ALPHA,),
+    "log(acc) + rsqrt(acc)": (),
+    "acc / (acc - acc)": (),
+}
+
+
+@pytest.mark.parametrize("expression", NUMBERS)
+def test_functions_of_constants_and_scalars_and_what_is_no_number(expression: str) -> None:
+    spec = applying(expression, *NUMBERS[expression])
+    for sizes in (Sizes(127, 56, 48), Sizes(5, 8, 0)):
+        assert not running.execute(spec, sizes, torch.device("cpu"), "early", seed=1).wrong
+
+
+def test_only_rounding_of_the_sums_is_forgiven_and_only_at_an_edge() -> None:
+    """Sums of 1e-5 times their root mean square: bf16 products summed in fp32 are not told from 0 there."""
+    spec, plain = applying("log(acc)"), applying("acc * sqrt(2 / 3)")
+    a, b = torch.ones(4, 64), torch.zeros(8, 64)
+    b[:, 0], b[0, 0], b[1, 0] = 1.0, 1e-5, -1.0
+    operands = {"a": a.bfloat16(), "b": b.bfloat16()}
+    expected, slack = reference.reference(spec, operands), reference.slack_of(spec, operands)
+    assert expected.isfinite()[:, 0].all() and expected[:, 1].isnan().all() and not expected[:, 2:].any()
+    assert slack[:, 0].isinf().all() and not slack[:, 1].any()
+    assert 5e-5 < slack[:, 2:].min() <= slack[:, 2:].max() < 2e-4
+    result = expected.clone()
+    result[:, 0] = torch.nan
+    assert reference.compare(result, expected, slack).worst_tile == 0
+    for column, number in ((1, 0.0), (2, torch.nan), (2, 1e-3)):
+        wrong = result.clone()
+        wrong[0, column] = number
+        assert reference.compare(wrong, expected, slack).worst_tile > reference.tolerance(spec)
+    assert not reference.slack_of(plain, operands).any()
+
+
+def test_a_wrong_log_is_called_wrong(gemmgen: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "log.json"
+    path.write_text(applying("log(acc)").to_json())
+    words = ("run", path, "-m", 64, "-n", 32, "-k", 64, "--on", "sim")
+    right = gemmgen(*words)
+    assert right.status == 0 and "give or take what rounding of the sums may move it by" in right.out
+    with planted(monkeypatch, "gemmgen::log(acc)", "gemmgen::log(fabsf(acc))"):
+        wrong = gemmgen(*words)
+    assert wrong.status == 1 and "elements are NaN or infinite on one side only" in wrong.err
+
+
+def test_reductions_of_what_is_no_number() -> None:
+    """Sums and the largest magnitude of logarithms of normal sums are NaN, rows without a negative one aside."""
+    spec = applying("log(acc)")
+    sums = Operand(name="sums", dtype=DType.F32, box=("m",))
+    step, *rest = spec.epilogue
+    reduce = Reduce(function="amax", along="n", to="sums")
+    spec = spec.replace(operands=(*spec.operands, sums), epilogue=(step, reduce, *rest))
+    outcome = running.execute(spec, Sizes(70, 8, 72), torch.device("cpu"), "early", seed=1)
+    assert not outcome.wrong and outcome.results[1].isnan().any()
+    found = {"sums": outcome.results[1].clone()}
+    found["sums"][:] = 1.0
+    operands = {**inputs.random_operands(spec, {"m": 70, "n": 8, "k": 72}, 1), **found}
+    assert reference.reduction_errors(spec, operands)["sums"].apart > 0
 
 
 def test_sizes_are_hashable_keys() -> None:

@@ -69,6 +69,33 @@ def test_emit_as_json_can_be_read_back(gemmgen: Command) -> None:
     assert KernelSpec.from_json(gemmgen("emit", NAME, "--as", "json").out) == SPEC
 
 
+@pytest.mark.parametrize("name", [NAME, "sm100_k_major_e2m1"])
+def test_json_in_a_file_is_a_target(gemmgen: Command, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "spec.json"
+    assert gemmgen("emit", name, "--as", "json", "-o", path).status == 0
+    assert gemmgen("plan", path).out == gemmgen("plan", name).out
+    assert '"name": "other"' in gemmgen("emit", path, "--set", "name=other", "--as", "json").out
+
+
+BAD_JSON = {
+    "": "is no JSON: Expecting value: line 1 column 1",
+    "\xff": "is no JSON: 'utf-8' codec can't decode",
+    "[1]": "holds no spec: Input should be an object",
+    '{"name": "x", "tile": {"m": 64}}': "holds no spec: arch: Field required; tile.n: Field required; tile.k: ",
+    '{"destination": 1}': "destination: Input should be an object, not 1",
+    SPEC.to_json().replace('"m": 128', '"m": "wide"', 1): "tile.m: Input should be a valid integer, not 'wide'; `gemm",
+}
+
+
+@pytest.mark.parametrize("text", BAD_JSON, ids=range(len(BAD_JSON)))
+def test_a_file_without_a_spec_s_json_says_so(gemmgen: Command, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "spec.json"
+    path.write_bytes(text.encode("latin1"))
+    done = gemmgen("plan", path)
+    assert done.status == 1 and done.err.count("\n") == 1
+    assert done.err.startswith(f"gemmgen: target {path} ") and BAD_JSON[text] in done.err
+
+
 def test_emit_to_a_file(gemmgen: Command, tmp_path: Path) -> None:
     path = tmp_path / "kernel.cu"
     done = gemmgen("emit", NAME, "-o", path)
@@ -125,10 +152,14 @@ def test_edits_are_applied_together(gemmgen: Command) -> None:
 
 
 FAILURES = {
-    ("plan", "fp8_gem_nt"): "target 'fp8_gem_nt' is no catalog kernel, no op and no FILE.py:VARIABLE; did you mean fp8",
+    (
+        "plan",
+        "fp8_gem_nt",
+    ): "target 'fp8_gem_nt' is no catalog kernel, no op, no FILE.py:VARIABLE and no FILE.json; did you mean fp8",
     ("plan", "zzz"): "`gemmgen list` shows what there is",
     ("plan", "fp8_gemm_nt", "--arch", "sm75"): "--arch 'sm75' has no backend; use sm90",
     ("plan", "nowhere.py:x"): "there is no file nowhere.py",
+    ("plan", "nowhere.json"): "there is no file nowhere.json",
     ("plan", NAME, "--set", "tile.q=1"): "--set tile.q: 'tile' has no 'q'; its fields are m, n, k",
     ("plan", NAME, "--set", "rings.xy.slots=1"): "'rings' has no 'xy'; its entries are ab, cd",
     ("plan", NAME, "--set", "tile.m.x=1"): "'tile.m' has no 'x'; it is the value 128 and has no fields",
@@ -155,6 +186,20 @@ def test_a_file_without_that_variable_names_those_it_has(gemmgen: Command, tmp_p
     empty = tmp_path / "empty.py"
     empty.write_text("spec = 3\n")
     assert "'spec' is no KernelSpec; the file defines none" in gemmgen("plan", f"{empty}:spec").err
+
+
+def test_a_file_may_import_its_neighbours(gemmgen: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a_neighbour.py").write_text("from gemmgen import catalog\n\nspecs = catalog.specs()\n")
+    (tmp_path / "mine.py").write_text(f"from a_neighbour import specs\n\nmine = specs[{NAME!r}]\n")
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    before = list(sys.path)
+    monkeypatch.chdir(tmp_path)
+    assert gemmgen("plan", "mine.py:mine").out == table(lower(SPEC))
+    assert sys.path == before
+    (tmp_path / "lost.py").write_text("import nobodys_neighbour\n")
+    done = gemmgen("plan", "lost.py:mine")
+    assert (done.status, done.err.count("\n"), sys.path) == (1, 1, before)
+    assert "an import in lost.py failed: No module named 'nobodys_neighbour'; what it imports must lie" in done.err
 
 
 def test_a_wrong_word_is_a_usage_error(gemmgen: Command) -> None:

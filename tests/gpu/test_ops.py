@@ -339,7 +339,7 @@ def test_the_current_stream_is_used() -> None:
     assert not d.any()  # loads what looks at d, which takes longer than the sleep
     torch.cuda.synchronize()
     with torch.cuda.stream(side):
-        torch.cuda._sleep(20_000_000)
+        torch.cuda._sleep(200_000_000)
         late.copy_(problem.sfa)
         ops.fp8_gemm_nt((problem.a, late), (problem.b, problem.sfb), d)
     assert not d.any(), "the default stream does not wait for the side stream"

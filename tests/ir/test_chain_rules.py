@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gemmgen import catalog
+from gemmgen.backends import lower
 from gemmgen.ir import (
     Apply,
     Bias,
@@ -105,3 +106,19 @@ def test_so_is_a_spec_with_it(what: str) -> None:
 def test_numbers_on_the_device_may_have_any_type_that_is_read() -> None:
     number = NUMBER.replace(dtype=DType.BF16, on_device=True)
     assert Epilogue(name="chain", operands=(D, number), steps=(Scale(by="alpha"), STORE)).outputs == ("d",)
+
+
+@pytest.mark.parametrize(
+    "name", ["m", "k", "lambda", "is", "new", "short", "u32", "float2", "others", "self", "gemmgen"]
+)
+def test_operands_are_not_called_by_words_of_python_or_cuda(name: str) -> None:
+    with pytest.raises(ValueError, match=f"operand '{name}' is called by a word of Python or CUDA"):
+        Operand(name=name, dtype=DType.F32, box=("n",))
+
+
+def test_operands_are_not_called_as_other_parameters() -> None:
+    """Of a kernel in which CTAs share K blocks: it has those workspaces itself."""
+    spec = next(each for each in catalog.specs().values() if each.name.endswith("64x96_share"))
+    bias = ROW.replace(name="partials")
+    with pytest.raises(ValueError, match="operand 'partials' is called as another parameter of this kernel; rename it"):
+        lower(spec.replace(operands=(*spec.operands, bias), epilogue=(Bias(vector="partials"), *spec.epilogue)))

@@ -11,7 +11,7 @@ from opchecks import opcheck
 
 import gemmgen
 from gemmgen import ops
-from gemmgen.ir import Activation, Apply, Cast, DType, Epilogue, Operand, Quantise, Store
+from gemmgen.ir import Activation, Apply, Bias, Cast, DType, Epilogue, Operand, Quantise, Scale, Store
 
 ARCHS = ("sm90", "sm100", "sm120")
 M, N, K = 70, 264, 256
@@ -225,3 +225,65 @@ def test_an_epilogue_that_no_tile_can_have() -> None:
     )
     with gemmgen.simulate("sm90"), pytest.raises(ValueError, match=r"'four' fits no tile of this operator.*e2m1"):
         fused(A.bfloat16(), B.bfloat16())
+
+
+SCALED_BIAS = Epilogue(
+    name="scaled_bias",
+    operands=(
+        Operand(name="alpha", dtype=DType.F32, box=()),
+        Operand(name="bias", dtype=DType.F32, box=("n",)),
+        Operand(name="d", dtype=DType.F32, box=("m", "n")),
+    ),
+    steps=(Scale(by="alpha"), Bias(vector="bias"), Store(to="d")),
+)
+
+
+def test_a_number_that_changes_compiles() -> None:
+    """From its second value on compilers know it as a symbol."""
+    layer = gemmgen.fuse("bf16_gemm_nt", SCALED_BIAS)
+    a, b, bias = torch.ones(8, 32).bfloat16(), torch.ones(16, 32).bfloat16(), torch.arange(16.0)
+    compiled = torch.compile(lambda alpha: layer(a, b, bias=bias, alpha=alpha), fullgraph=True, backend="aot_eager")
+    with gemmgen.simulate("sm90", sms=2):
+        for alpha in (0.5, 0.25, 2.0, 3):
+            assert torch.equal(compiled(alpha), 32 * alpha + bias.expand(8, 16))
+
+
+@pytest.mark.parametrize("along", ["n", "m"])
+def test_scales_to_write_to_compile(along: str) -> None:
+    a, b = torch.randn(8, 32).bfloat16(), torch.randn(160, 32).bfloat16()
+
+    def scales() -> torch.Tensor:
+        return torch.empty(8, 2) if along == "n" else torch.empty(2, 8).T
+
+    compiled = torch.compile(lambda sf: ops.bf16_gemm_nt_fp8out(a, b, d_sf=sf), fullgraph=True, backend="aot_eager")
+    with gemmgen.simulate("sm90", sms=2):
+        (data, sf), (wanted, wanted_sf) = compiled(scales()), ops.bf16_gemm_nt_fp8out(a, b, d_sf=scales())
+    assert torch.equal(data.view(torch.uint8), wanted.view(torch.uint8)) and torch.equal(sf, wanted_sf)
+
+
+@pytest.mark.parametrize(
+    ("operator", "name"), [("bf16_gemm_nt", "a"), ("fp8_gemm_nt", "sfb"), ("m_grouped_bf16_gemm_nt_masked", "masked_m")]
+)
+def test_operands_are_not_called_as_what_the_product_takes(operator: str, name: str) -> None:
+    bias, d = Operand(name=name, dtype=DType.F32, box=("n",)), Operand(name="d", dtype=DType.F32, box=("m", "n"))
+    with pytest.raises(ValueError, match=f"has an operand '{name}', which {operator} takes itself"):
+        gemmgen.fuse(operator, Epilogue(name="bad", operands=(bias, d), steps=(Bias(vector=name), Store(to="d"))))
+
+
+@pytest.mark.parametrize("arch", ["sm100", "sm120"])
+@pytest.mark.parametrize("given", [{}, {"activation": "relu"}, {"bias": torch.zeros(256)}])
+def test_scales_that_are_to_stay_fp32_are_refused_whatever_follows(arch: str, given: dict[str, Any]) -> None:
+    a = ops.per_token_cast_to_fp8(torch.randn(8, 256), use_ue8m0=True)
+    b = ops.per_block_cast_to_fp8(torch.randn(256, 256), use_ue8m0=True)
+    with gemmgen.simulate(arch), pytest.raises(ValueError, match="sfa"):
+        ops.fp8_gemm_nt(a, b, disable_ue8m0_cast=True, **given)
+
+
+@pytest.mark.parametrize("alpha", [1e39, 10**39, 10**400])
+def test_numbers_that_fp32_cannot_hold_are_refused(alpha: float) -> None:
+    layer, bias = gemmgen.fuse("bf16_gemm_nt", SCALED_BIAS), torch.zeros(16)
+    a, b = torch.ones(8, 32).bfloat16(), torch.ones(16, 32).bfloat16()
+    with gemmgen.simulate("sm90", sms=2):
+        with pytest.raises(ValueError, match=r"alpha: is .*; pass at most 3.4e38"):
+            layer(a, b, bias=bias, alpha=alpha)
+        assert (layer(a, b, bias=bias, alpha=float("inf")) == float("inf")).all()

@@ -142,3 +142,67 @@ def test_scales_that_are_no_powers_of_two_are_refused_for_b_and_never_looked_at_
         ops.m_grouped_fp8_gemm_nt_contiguous(a, problem.b, None, problem.layout.given, offsets=True)
     with pytest.raises(ValueError, match=r"^disable_ue8m0_cast: is True and sfa is torch.float32"):
         ops.m_grouped_fp8_gemm_nt_masked(problem.a, problem.b, None, problem.layout.given, disable_ue8m0_cast=True)
+
+
+QUANTISED = Epilogue(
+    name="wide",
+    operands=(
+        Operand(name="h", dtype=DType.E4M3, box=("m", "n")),
+        Operand(name="h_sf", dtype=DType.F32, box=("m", "n/128"), major="m"),
+    ),
+    steps=(Quantise(to="h", scales="h_sf"),),
+)
+
+
+@pytest.mark.parametrize("alignment", [16, 32, 64, 96, 128, 144])
+def test_groups_by_ids_are_whole_behind_any_epilogue(alignment: int, request: pytest.FixtureRequest) -> None:
+    """Tiles that only an epilogue needs divide the alignment too, or the call is refused: no group is left out."""
+    layout = ids((alignment, 3, alignment + 1), alignment)
+    problem = fp8_problem(layout)
+    (a, sfa), b = problem.a, (problem.b[0][:, :64], problem.b[1])  # whole groups of gate and up
+    rows = torch.tensor([row for start, count in layout.spans for row in range(start, start + count)])
+    real = ((a[rows], sfa[rows]), torch.tensor([count for _, count in layout.spans]).cumsum(0).int())
+    product, wide = ops.m_grouped_fp8_gemm_nt_contiguous, gemmgen.fuse("m_grouped_fp8_gemm_nt_contiguous", QUANTISED)
+    ops.set_mk_alignment_for_contiguous_layout(alignment)
+    try:
+        if request.node.callspec.params["simulator"] == "sm100" and alignment != 128:
+            with pytest.raises(ValueError, match=r"fits no tile .*set_mk_alignment_for_contiguous_layout\(128\)"):
+                product((a, sfa), b, None, layout.given, gate="interleaved")
+            return
+        d = product((a, sfa), b, None, layout.given, gate="interleaved")
+        h, h_sf = wide((a, sfa), b, layout.given)
+    finally:
+        ops.set_mk_alignment_for_contiguous_layout(128)
+    assert torch.equal(d[rows], product(real[0], b, None, real[1], offsets=True, gate="interleaved"))
+    wanted, wanted_sf = wide(real[0], b, real[1], offsets=True)
+    assert torch.equal(h[rows].view(torch.uint8), wanted.view(torch.uint8)) and torch.equal(h_sf[rows], wanted_sf)
+
+
+@pytest.mark.parametrize(("n", "rows"), [(200, 200), (256, 200), (192, 40)])
+def test_b_whose_columns_are_contiguous_has_tiles_that_can_copy_it(n: int, rows: int) -> None:
+    a, b = torch.randn(2 * rows, 128).bfloat16(), torch.randn(2, 128, n).bfloat16()
+    d = ops.m_grouped_bf16_gemm_nn_contiguous(a, b, None, torch.tensor([rows, 2 * rows]).int(), offsets=True)
+    torch.testing.assert_close(d[rows:].float(), a[rows:].float() @ b[1].float(), rtol=2e-2, atol=2e-1)
+
+
+def test_every_finish_of_groups_has_a_name_and_a_tile() -> None:
+    """Names of kernels that have everything in them are long, and were once longer than names might be."""
+    problem = fp8_problem(ends((5, 7), 128))
+    finish: dict[str, Any] = {"activation": "silu", "bias": torch.randn(2, 64), "use_psum_layout": True}
+    b = (problem.b[0][:, :64], problem.b[1])
+    for gate in ("interleaved", "halves"):
+        d = ops.m_grouped_fp8_gemm_nt_contiguous(problem.a, b, None, problem.layout.given, gate=gate, **finish)
+        assert d.shape[1] == 32
+
+
+def test_a_hint_may_follow_from_a_shape_that_compilers_do_not_know() -> None:
+    b, counts = torch.randn(2, 32, 128).bfloat16(), torch.tensor([3, 20], dtype=torch.int32)
+    masked = torch.compile(
+        lambda x: ops.m_grouped_bf16_gemm_nt_masked(x, b, None, counts, x.shape[1] // 2),
+        fullgraph=True,
+        backend="aot_eager",
+        dynamic=True,
+    )
+    for rows in (24, 40):
+        a = torch.randn(2, rows, 128).bfloat16()
+        torch.testing.assert_close(masked(a)[1, :20].float(), a[1, :20].float() @ b[1].float().T, rtol=2e-2, atol=2e-1)

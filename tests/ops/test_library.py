@@ -218,3 +218,20 @@ def test_opcheck_of_a_spec() -> None:
     function = gemmgen.op(catalog.bf16_gemm("nt", catalog.Shape(64, 16, groups=1)))
     opcheck(function._returning, *bf16_problem(2, 16, 64))
     opcheck(function._writing, *bf16_problem(2, 16, 64), torch.zeros(2, 16, dtype=torch.bfloat16))
+
+
+def test_transforms_of_functions_get_no_gradient_of_zeros() -> None:
+    """They hide what asks for one behind wrappers; zeros would be taken for a result."""
+    a, w = torch.randn(8, 32).bfloat16(), torch.randn(16, 32).bfloat16()
+
+    def total(a: torch.Tensor) -> torch.Tensor:
+        return ops.bf16_gemm_nt(a, w).float().sum()
+
+    with gemmgen.simulate("sm90", sms=2):
+        with pytest.raises(RuntimeError, match="a: requires_grad is True, but this operator has no backward"):
+            torch.func.grad(total)(a)
+        with pytest.raises(RuntimeError, match="a: has a tangent, but this operator has no derivative"):
+            torch.func.jvp(total, (a,), (a,))
+        assert torch.equal(
+            torch.vmap(lambda a: ops.bf16_gemm_nt(a, w))(torch.stack([a, -a]))[1], -ops.bf16_gemm_nt(a, w)
+        )

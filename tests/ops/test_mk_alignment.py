@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 import gemmgen
@@ -50,3 +51,12 @@ def test_expectations_are_checked() -> None:
     for arguments in ({"expected_m": -1}, {"num_groups": 2.5}):
         with pytest.raises(ValueError, match=r"^(expected_m|num_groups): is .*; must be a whole number"):
             ops.get_theoretical_mk_alignment_for_contiguous_layout(**arguments)  # type: ignore[arg-type]
+
+
+def test_numpy_s_whole_numbers_are_some_too() -> None:
+    """Callers that count with numpy would take a refusal for an architecture without an answer."""
+    with gemmgen.simulate("sm100"):
+        assert ops.get_theoretical_mk_alignment_for_contiguous_layout(np.int64(40)) == 64
+    ops.set_mk_alignment_for_contiguous_layout(np.int32(64))
+    assert type(ops.get_mk_alignment_for_contiguous_layout()) is int
+    ops.set_mk_alignment_for_contiguous_layout(128)

@@ -15,7 +15,7 @@ from gemmgen import catalog, ops
 from gemmgen.backends import lower, table
 from gemmgen.catalog import PrenormShape, tf32_hc_prenorm_gemm
 from gemmgen.ops import library
-from gemmgen.ops.selection import prenorm_spec
+from gemmgen.ops.choice_prenorm import prenorm_spec
 from gemmgen.runtime.errors import UnsupportedArchitecture
 
 ARCHS = tuple(catalog.PRENORM_COLUMNS)

@@ -10,7 +10,9 @@ from problems import bf16_problem, fp8_problem, whole_numbers
 
 import gemmgen
 from gemmgen import catalog, ops
+from gemmgen.ir import DType, Epilogue, Operand, Quantise
 from gemmgen.ops import dispatch
+from gemmgen.ops.choice_prenorm import prenorm_spec
 from gemmgen.runtime.errors import CompileError, DeviceError, NvrtcNotFound, UnsupportedArchitecture
 
 
@@ -123,6 +125,10 @@ def test_arguments_that_are_no_tensors() -> None:
         ({"recipe_a": (1, 128)}, r"^recipe_b: is missing; pass recipe_a and recipe_b together"),
         ({"recipe": (1, 128, 128), "recipe_a": (1, 128)}, r"^recipe: .*pass either recipe or both others"),
         ({"recipe_a": (1, 32), "recipe_b": (1, 32)}, r"^recipe_a \+ recipe_b: \(1, 32, 1, 32\) is not supported"),
+        (
+            {"recipe": (1, 128)},
+            r"^recipe: is \(1, 128\); must be a tuple of 3 whole numbers \(gran_m of a, gran_n of b, ",
+        ),
         ({"compiled_dims": "nq"}, r"^compiled_dims: 'nq' names more than m, n and k"),
     ],
 )
@@ -311,3 +317,39 @@ def test_after_a_refusal_the_next_check_passes() -> None:
         fp8(b=GOOD.b[:, :128])
     with pytest.raises(AssertionError, match="a kernel was launched"):
         ops.fp8_gemm_nt(*GOOD.pairs)
+
+
+def test_what_is_written_is_not_to_be_copied() -> None:
+    """Nobody would see what a call writes to a copy that was made for it."""
+    a, b = bf16_problem(8, 64, 64)
+    with pytest.raises(ValueError, match="leave d out, or pass a new tensor and copy it to d"):
+        ops.bf16_gemm_nt(a, b, torch.empty(64, 8, dtype=torch.bfloat16).T)
+    with pytest.raises(
+        TypeError, match=r"d_sf: dtype is torch.bfloat16; must be .*; leave it out, or pass one of that"
+    ):
+        ops.bf16_gemm_nt_fp8out(a, b, d_sf=torch.empty(8, 1, dtype=torch.bfloat16))
+    both = torch.empty(2048, dtype=torch.uint8)
+    d_fp8, d_sf = both[:512].view(torch.float8_e4m3fn).view(8, 64), both[:32].view(torch.float32).view(8, 1)
+    with pytest.raises(ValueError, match="an output may not share memory with another; leave d_"):
+        ops.bf16_gemm_nt_fp8out(a, b, d_fp8, d_sf)
+
+
+def test_halves_of_bytes_are_not_written() -> None:
+    nibbles = catalog.bf16_gemm_sm100("nt", catalog.PairShape(64))
+    d = Operand(name="d", dtype=DType.E2M1, box=("m", "n"))
+    sf = Operand(name="sf", dtype=DType.UE8M0, box=("m", "n/32"))
+    spec = Epilogue(name="mxfp4", operands=(d, sf), steps=(Quantise(to="d", scales="sf"),)).of(nibbles)
+    a, b = bf16_problem(8, 33, 64)
+    with (
+        gemmgen.simulate("sm100"),
+        pytest.raises(
+            ValueError, match="b: n is 33; elements of d lie 2 a byte, so n must be a multiple of 2; pad it to 34"
+        ),
+    ):
+        gemmgen.op(spec)(a=a, b=b)
+
+
+def test_outputs_of_which_no_input_says_how_many_have_to_be_passed() -> None:
+    spec = prenorm_spec(64, 8, 132, "sm90", 2)
+    with pytest.raises(TypeError, match="no input says how many 's' there are; pass the outputs, too"):
+        gemmgen.op(spec)(a=torch.zeros(64, 128).bfloat16(), b=torch.zeros(8, 128))

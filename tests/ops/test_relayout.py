@@ -133,7 +133,13 @@ def test_a_source_that_lies_otherwise_is_refused() -> None:
 def test_an_odd_number_of_4_bit_numbers_along_k_fits_no_destination() -> None:
     spec = catalog.to_k_major(Arch.SM100, DType.E2M1)
     source, d = torch.empty(7, 4, dtype=torch.int8).T, torch.empty(8, 3, dtype=torch.int8)
-    with gemmgen.simulate("sm100"), pytest.raises(ValueError, match="destination: k is 6, but k of source is 7"):
+    with (
+        gemmgen.simulate("sm100"),
+        pytest.raises(
+            ValueError,
+            match="source: k is 7; elements of destination lie 2 a byte, so k must be a multiple of 2; pad it to 8",
+        ),
+    ):
         gemmgen.op(spec)(source=source, destination=d)
 
 

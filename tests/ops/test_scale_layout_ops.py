@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -85,6 +85,60 @@ def test_users_read_the_documentation_and_signature_of_the_plain_function(name: 
     assert [(each.name, each.kind, each.default) for each in own.values()] == [
         (each.name, each.kind, each.default) for each in wanted.values()
     ]
+
+
+# ------------------------------------------------------------------------------------------------ alignment
+
+
+ENDS = torch.tensor([10, 74, 100], dtype=torch.int32)
+"""Groups whose rows depend on the alignment: 16, 32 and 64 have others than 128, the default."""
+ALIGNED: dict[str, Callable[..., torch.Tensor]] = {
+    "packed": lambda sf, ends, **alignment: ops.get_mn_major_tma_aligned_packed_ue8m0_tensor(sf, ends, **alignment),
+    "transformed": lambda sf, ends, **alignment: ops.transform_sf_into_required_layout(
+        sf, *sf.shape[:1], 32 * sf.shape[1], (1, 32), psum_layout=ends, arch="sm100", **alignment
+    ),
+    "k-grouped": lambda sf, ends, mk_alignment=None: ops.get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
+        sf, ends, None, 16, mk_alignment, True
+    ),
+}
+
+
+@pytest.fixture
+def aligned() -> Iterator[Callable[[int], None]]:
+    before = ops.get_mk_alignment_for_contiguous_layout()
+    yield ops.set_mk_alignment_for_contiguous_layout
+    ops.set_mk_alignment_for_contiguous_layout(before)
+
+
+@pytest.mark.parametrize("name", ALIGNED)
+def test_groups_start_where_products_have_them_unless_a_call_says_otherwise(
+    name: str, aligned: Callable[[int], None]
+) -> None:
+    move, sf = ALIGNED[name], powers(100, 6)
+    stated = {alignment: move(sf, ENDS, mk_alignment=alignment) for alignment in (16, 64, 128)}
+    assert not torch.equal(stated[16], stated[64]) and not torch.equal(stated[64], stated[128])
+    for alignment, wanted in stated.items():
+        aligned(alignment)
+        assert torch.equal(move(sf, ENDS), wanted)
+        assert torch.equal(move(sf, ENDS, mk_alignment=64), stated[64])
+
+
+@pytest.mark.parametrize("name", ALIGNED)
+def test_compiled_calls_keep_the_alignment_they_were_traced_with(name: str, aligned: Callable[[int], None]) -> None:
+    """Another one is another graph, or a number of the same; a graph that runs later does not read it again."""
+    move, sf, graphs = ALIGNED[name], powers(100, 6), []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        graphs.append((graph, inputs))
+        return graph.forward
+
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda sf, ends: move(sf, ends), fullgraph=True, backend=backend)
+    for alignment in (64, 16, 128):
+        aligned(alignment)
+        assert torch.equal(compiled(sf, ENDS), move(sf, ENDS, mk_alignment=alignment))
+    graph, inputs = graphs[0]
+    assert torch.equal(graph.forward(*inputs)[0], move(sf, ENDS, mk_alignment=64))
 
 
 # ------------------------------------------------------------------------------------------------ compilers

@@ -73,6 +73,12 @@ def test_the_rule_counts_multiprocessors() -> None:
     assert len(names) > 1
 
 
+@pytest.mark.parametrize("arch", ["sm90", "sm100", "sm120"])
+def test_an_empty_problem_has_a_kernel_too(arch: str) -> None:
+    for extents in ((0, 64, 128), (64, 0, 128), (0, 0, 0)):
+        assert spec_for("fp8_gemm_nt", *extents, 132, arch=arch).arch == arch
+
+
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(ValueError, match="operator: 'fp8_gemm' is unknown; use one of fp8_gemm_nt"):
         spec_for("fp8_gemm", 1, 8, 128, 132)

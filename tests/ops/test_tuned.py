@@ -196,7 +196,6 @@ OTHERS = {
     "gate": catalog.finished_output(DType.BF16, False, DType.F32, "silu", "halves"),
     "later": chain(RELU, ADD, ROUND, STORE),
     "twice": chain(ADD, RELU, RELU, ROUND, STORE),
-    "rounded": chain(ADD, ROUND, RELU, STORE),
     "rows": chain(ADD, RELU, ROUND, STORE, v=V.replace(box=("m",))),
     "heads": chain(ADD, RELU, ROUND, STORE, d=D.replace(heads=HeadSplit(left=64, mid=32, right=64))),
     "slices": chain(ADD, RELU, ROUND, STORE, d=D.replace(box=("s", "m", "n"))),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from fake_gpu import FakeGpu, install
@@ -20,6 +21,7 @@ from gemmgen.runtime.errors import CompileError, DeviceError, UnsupportedArchite
 from gemmgen.runtime.preparation import preparing
 
 BF16 = torch.bfloat16
+MASKED, K_GROUPED = "m_grouped_bf16_gemm_nt_masked", "k_grouped_bf16_gemm_tn_contiguous"
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +74,8 @@ CHOICES: list[tuple[str, dict[str, Any]]] = [
     ("k_grouped_bf16_gemm_tn_contiguous", {"d": BF16, "c": None, "use_psum_layout": True}),
     ("k_grouped_fp8_gemm_nt_contiguous", {"c": torch.float32, "num_groups": 3}),
     ("k_grouped_fp8_gemm_tn_contiguous", {"recipe": (1, 1, 32)}),
+    ("fp8_gemm_nt", {"recipe": (1, 128, 128)}),
+    ("m_grouped_fp8_gemm_nt_contiguous", {"recipe_a": (1, 128), "recipe_b": (128, 128), "offsets": True}),
 ]
 
 
@@ -100,6 +104,49 @@ def test_what_is_prepared_is_what_a_call_launches(
 def test_4_bit_weights_of_any_even_k_are_prepared(family: str, op: str) -> None:
     given = {"recipe_a": (1, 32), "recipe_b": (1, 32)} | ({"num_groups": 3} if "grouped" in op else {})
     assert needed(op, family, (16, 24, 160), **given)
+
+
+@pytest.mark.parametrize("family", ["sm100", "sm120"])
+@pytest.mark.parametrize(
+    "form", ["fp8_fp4_gemm_nt", *(f"m_grouped_fp8_fp4_gemm_nt_{of}" for of in ("contiguous", "masked"))]
+)
+def test_factors_whose_scales_stand_for_other_parts_of_k_are_prepared(
+    monkeypatch: pytest.MonkeyPatch, family: str, form: str
+) -> None:
+    for choices in (
+        {"recipe_a": (1, 128), "recipe_b": (1, 32), "b": torch.int8},  # weights as vLLM and SGLang have them
+        {"recipe_a": (1, 32), "recipe_b": (128, 128), "b": torch.float8_e4m3fn},  # examples/moe_mlp.py
+    ):
+        with monkeypatch.context() as patch:
+            expected = launched(install(patch), family, form, (256, 128, 512), choices)
+            hot_call.forget()
+        assert sorted(needed(form, family, (256, 128, 512), **choices)) == sorted(set(expected))
+        spans = [f"e4m3x{choices['recipe_a'][1]}", f"x{choices['recipe_b'][1]}_"]  # type: ignore[index]
+        assert all(any(span in kernel for kernel in expected) for span in spans)
+
+
+def test_scales_of_blocks_of_rows_are_laid_out_by_a_kernel_that_is_prepared_too() -> None:
+    """As quantised weights have them: fp32, which no tensor core of Blackwell reads."""
+    choices = {"recipe_a": (1, 32), "recipe_b": (128, 128)}
+    for op in ("fp8_gemm_nt", "m_grouped_fp8_gemm_nt_contiguous", "m_grouped_fp8_gemm_nt_contiguous_mxfp8out"):
+        assert "sm100_pack_ue8m0_128x1" in needed(op, "sm100", (256, 128, 512), **choices)
+
+
+def test_every_operator_that_is_exported_is_known() -> None:
+    assert set(OPERATORS) == {name for name in ops.__all__ if "gemm" in name}
+    for product in ("fp8", "bf16"):
+        also, name = f"{product}_m_grouped_gemm_nt_masked", f"m_grouped_{product}_gemm_nt_masked"
+        assert needed(also, "sm90", (64, 128, 128)) == needed(name, "sm90", (64, 128, 128)) != []
+
+
+def test_numpys_integers_are_extents_and_counts_too() -> None:
+    shape, eight = numpy.array([8, 64, 128]), numpy.int64(8)
+    for op, choices in (("bf16_gemm_nt", {}), ("m_grouped_bf16_gemm_nt_masked", {"num_groups": eight})):
+        assert needed(op, "sm90", (8, 64, 128), **choices)
+    found = [
+        ops.warmup("bf16_gemm_nt", [each], arch="sm90", sms=numpy.int32(132)) for each in (shape, (eight, 64, 128))
+    ]
+    assert found[0] == found[1] == needed("bf16_gemm_nt", "sm90", (8, 64, 128))
 
 
 def test_kernels_are_compiled_once_and_for_good(cache_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +213,30 @@ def test_empty_problems_need_nothing() -> None:
         ("bf16_gemm_nt", [(8, 8)], {}, TypeError, r"shapes: \(8, 8\) is no problem; each is three whole numbers"),
         ("bf16_gemm_nt", [(8, 8, 64.0)], {}, TypeError, "each is three whole numbers"),
         ("bf16_gemm_nt", [8, 8, 64], {}, TypeError, "shapes: 8 is no problem"),
+        (
+            "bf16_gemm_nt",
+            [(8, 8, 64)],
+            {"sms": 0},
+            ValueError,
+            "sms: is 0; must be a whole number, 1 or more; leave it",
+        ),
+        ("bf16_gemm_nt", [(8, 8, 64)], {"sms": -3}, ValueError, "sms: is -3; must be a whole number, 1 or more"),
+        ("bf16_gemm_nt", [(8, 8, 64)], {"sms": 1.5}, TypeError, "sms: is 1.5; must be a whole number"),
+        (
+            MASKED,
+            [(8, 8, 64)],
+            {"num_groups": -1},
+            ValueError,
+            "num_groups: is -1; must be a whole number, 0 or more; l",
+        ),
+        (K_GROUPED, [(8, 8, 64)], {"num_groups": "2"}, TypeError, "num_groups: is '2'; must be a whole number"),
+        (
+            "fp8_gemm_nt",
+            [(8, 8, 128)],
+            {"recipe": 128},
+            TypeError,
+            "recipe: is 128; must be a tuple of 3 whole numbers",
+        ),
         ("bf16_gemm_nt", [(8, -8, 64)], {}, ValueError, "has a negative extent"),
         ("bf16_gemm_nt", [(8, 8, 63)], {}, ValueError, "a: row pitch is 63 elements = 126 bytes"),
         ("bf16_gemm_nt", [(8, 8, 64)], {"beta": 1}, TypeError, "beta: unknown choice; bf16_gemm_nt is chosen by"),

@@ -103,6 +103,15 @@ def test_powers_of_two_come_back_as_they_were() -> None:
         assert same(again, data) and same(scales, sf)
 
 
+def test_requantised_codes_lie_along_the_last_axis_however_the_old_ones_do() -> None:
+    x = torch.randn(200, 256, generator=torch.Generator().manual_seed(4))
+    for cast in (quantise.per_token_cast_to_fp8, quantise.per_token_cast_to_fp4):
+        data, sf = cast(x, False)
+        new, scales = quantise.requantise_to_ue8m0(data.T.contiguous().T, sf)
+        wanted, wanted_scales = quantise.requantise_to_ue8m0(data, sf)
+        assert new.is_contiguous() and same(new, wanted) and same(scales, wanted_scales)
+
+
 @pytest.mark.parametrize("gran_mn", [1, 128])
 def test_requantising_costs_at_most_half_a_step(gran_mn: int) -> None:
     x = torch.randn(200, 300, generator=torch.Generator().manual_seed(3))

@@ -292,6 +292,22 @@ def test_without_a_floor_scales_still_stay_normal_and_finite(ue8m0: bool, value:
         assert ((back(data, sf, dtype=torch.float64) - x).abs() <= 0.2 * x + 2.0**-127).all()
 
 
+@ALL
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_codes_lie_along_the_last_axis_however_the_numbers_do(name: str, dtype: torch.dtype) -> None:
+    """Products read along which axis two 4-bit codes share a byte from where they lie."""
+    for view in (wide(256, 128).to(dtype).T, wide(3, 256, 128).to(dtype).mT, wide(128, 512).to(dtype)[:, ::2]):
+        data, *scales = CASTS[name](view)
+        wanted, *wanted_scales = CASTS[name](view.contiguous())
+        assert data.is_contiguous() and same(data, wanted)
+        for sf, wanted_sf in zip(scales, wanted_scales, strict=True):
+            assert sf.stride() == wanted_sf.stride() and same(sf, wanted_sf)
+
+
+def test_codes_of_custom_dimensions_lie_along_the_last_axis() -> None:
+    assert quantise.per_custom_dims_cast_to_fp8(wide(8, 6).T, (0,), True)[0].is_contiguous()
+
+
 def test_gradients_are_not_followed() -> None:
     x = torch.ones(2, 128, requires_grad=True)
     assert not any(part.requires_grad for cast in CASTS.values() for part in cast(x))

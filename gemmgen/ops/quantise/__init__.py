@@ -15,6 +15,7 @@ magnitude of a granule in fp32, not taken below 1e-4 (``AMAX_FLOOR``), and ``lar
 * A granule that holds NaN or Inf has a NaN scale (fp32 NaN, 0xff, 0x7f) and the codes that NaN converts to, 0x7f or 7:
   it comes back as NaN, all of it. So is a tensor scale, and the tensor with it, unless a finite one is passed in.
 * The last granule of a row may be short: what is missing counts as zeros and is not stored.
+* Codes are contiguous along the last axis, however the numbers lie: a transposed view is quantised as its copy.
 
 Scales of data that exists are never rounded: fp32 scales that are packed keep their value, or become NaN where UE8M0
 has no such value; ``check_ue8m0`` says which, and ``requantise_to_ue8m0`` makes data and scales anew.

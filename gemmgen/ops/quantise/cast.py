@@ -68,7 +68,7 @@ def per_custom_dims_cast_to_fp8(
     _check_input(x)
     kept = sorted(dim % x.dim() for dim in dims)
     others = [dim for dim in range(x.dim()) if dim not in kept]
-    x = x.detach().float()
+    x = _in_rows(x)
     if x.numel():
         amax = x.abs().amax(others, keepdim=True) if others else x.abs()
     else:  # nothing to take the largest of, yet there may be scales
@@ -88,7 +88,7 @@ def per_token_cast_to_fp4(
     """Packed e2m1 int8 [.., m, k/2] and scales [.., m, ceil(k/gran_k)], as :func:`per_token_cast_to_fp8`."""
     _check_packed(use_ue8m0, use_packed_ue8m0)
     _check_matrix(x, (1, gran_k))
-    x = x.detach().float()
+    x = _in_rows(x)
     amax = block_amax(x, (1, gran_k)).clamp(min=amax_floor)
     sf = decode_ue8m0(ue8m0_scale(amax, E2M1_MAX)) if use_ue8m0 else _divided(amax, E2M1_MAX)
     packed = pack_fp4(encode_e2m1(_scaled(x, sf, (1, gran_k))))
@@ -115,7 +115,7 @@ def cast_to_nvfp4(
     tensor_scale: one fp32 number; by default x's largest magnitude over 448 * 6.
     """
     _check_matrix(x, (1, 16))
-    x = x.detach().float()
+    x = _in_rows(x)
     if tensor_scale is None:
         tensor_scale = nvfp4_tensor_scale(x)
     # First by one scale, then by the other: their product may be too small for fp32.
@@ -133,9 +133,14 @@ def nvfp4_tensor_scale(x: torch.Tensor) -> torch.Tensor:
 
 def _cast_to_fp8(x: torch.Tensor, gran: Gran, use_ue8m0: bool, amax_floor: float) -> Quantised:
     _check_matrix(x, gran)
-    x = x.detach().float()
+    x = _in_rows(x)
     sf = _fp8_scale(block_amax(x, gran).clamp(min=amax_floor), use_ue8m0)
     return encode_e4m3(_scaled(x, sf, gran)), sf
+
+
+def _in_rows(x: torch.Tensor) -> torch.Tensor:
+    """fp32 numbers with contiguous rows, whose codes and scales lie likewise; products read how 4 bits lie by it."""
+    return x.detach().float().contiguous()
 
 
 def _fp8_scale(amax: torch.Tensor, use_ue8m0: bool) -> torch.Tensor:

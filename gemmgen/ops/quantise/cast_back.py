@@ -67,12 +67,12 @@ def requantise_to_ue8m0(
     """``data`` (e4m3 or packed e2m1) and fp32 scales as data of the same type under scales that are powers of two.
 
     Scales are rounded up; each number, exactly, is rounded to the new scale once (nearest even), so nothing saturates.
-    What has powers of two already comes back as it was.
+    What has powers of two already comes back as it was, with contiguous rows.
     """
     if sf.dtype != torch.float32:
         raise TypeError(f"sf: dtype is {sf.dtype}; only torch.float32 scales can be other than powers of two")
     is_fp4 = data.dtype in _FP4_TYPES
-    values = _fp4_values(data) if is_fp4 else _fp8_values(data)
+    values = (_fp4_values(data) if is_fp4 else _fp8_values(data)).contiguous()
     check_scale_shape(sf, granules(values.shape, (gran_mn, gran_k)), (gran_mn, gran_k))
     rounded = ceil_to_ue8m0(sf)
     values = _spread_over(values, sf.double() / rounded.double(), (gran_mn, gran_k))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from gemmgen.ops.mk_alignment import stated_or_set
 from gemmgen.ops.quantise.blocks import align, ceil_div
 from gemmgen.ops.quantise.ue8m0 import pack_bytes, ue8m0_bytes
 
@@ -34,13 +35,13 @@ def get_mn_major_tma_aligned_tensor(sf: torch.Tensor) -> torch.Tensor:
 
 
 def get_mn_major_tma_aligned_packed_ue8m0_tensor(
-    sf: torch.Tensor, psum_layout: torch.Tensor | None = None, *, mk_alignment: int = 128
+    sf: torch.Tensor, psum_layout: torch.Tensor | None = None, *, mk_alignment: int | None = None
 ) -> torch.Tensor:
     """Scales [.., mn, k] as int32 [.., mn, ceil(k/4)], four UE8M0 bytes a word, with strides (1, align(mn, 4)).
 
     sf: fp32 powers of two (others become NaN, none is rounded and nothing waits) or ``float8_e8m0fnu``.
-    psum_layout: int32 [groups], the end of each group's rows; a group starts at the next multiple of ``mk_alignment``.
-        Rows between groups become 0, whatever they held.
+    psum_layout: int32 [groups], the end of each group's rows; rows between groups become 0, whatever they held.
+    mk_alignment: groups start at the next multiple of it; by default ``get_mk_alignment_for_contiguous_layout()``.
     """
     check_rank(sf)
     if sf.dtype == torch.int32:
@@ -49,7 +50,7 @@ def get_mn_major_tma_aligned_packed_ue8m0_tensor(
 
 
 def packed_mn_major(
-    codes: torch.Tensor, psum_layout: torch.Tensor | None = None, mk_alignment: int = 128
+    codes: torch.Tensor, psum_layout: torch.Tensor | None = None, mk_alignment: int | None = None
 ) -> torch.Tensor:
     """Scale bytes [.., mn, k] packed and contiguous along mn; bytes and rows that pad are 0."""
     words = pack_bytes(codes)
@@ -70,10 +71,14 @@ def mn_major(sf: torch.Tensor) -> torch.Tensor:
 
 
 def lies_mn_major(sf: torch.Tensor) -> bool:
-    """Whether strides are (1, align(mn, 4)) and groups dense; a stride over a single element may be anything."""
+    """Whether strides are (1, align(mn, 4)) and groups dense, from an aligned address."""
+    return sf.storage_offset() * sf.element_size() % TMA_ALIGNMENT == 0 and has_mn_major_strides(sf)
+
+
+def has_mn_major_strides(sf: torch.Tensor) -> bool:
+    """Wherever it begins, which compilers do not know; a stride over a single element may be anything."""
     strides = zip(sf.shape, sf.stride(), _strides(sf), strict=True)
-    aligned = sf.storage_offset() * sf.element_size() % TMA_ALIGNMENT == 0
-    return aligned and all(size <= 1 or have == want for size, have, want in strides)
+    return all(size <= 1 or have == want for size, have, want in strides)
 
 
 def _strides(sf: torch.Tensor) -> tuple[int, ...]:
@@ -127,7 +132,7 @@ def _moved(sf: torch.Tensor) -> torch.Tensor:
     return moved
 
 
-def _rows_of_groups(psum_layout: torch.Tensor, codes: torch.Tensor, mk_alignment: int) -> torch.Tensor:
+def _rows_of_groups(psum_layout: torch.Tensor, codes: torch.Tensor, mk_alignment: int | None) -> torch.Tensor:
     """Mask [mn] of the rows that belong to a group, worked out on the device."""
     if psum_layout.dim() != 1 or psum_layout.dtype != torch.int32 or codes.dim() != 2:
         raise ValueError(
@@ -136,7 +141,8 @@ def _rows_of_groups(psum_layout: torch.Tensor, codes: torch.Tensor, mk_alignment
         )
     if not psum_layout.numel():
         return torch.zeros(codes.shape[0], dtype=torch.bool, device=codes.device)
-    aligned = (psum_layout + (mk_alignment - 1)) // mk_alignment * mk_alignment
+    step = stated_or_set(mk_alignment)
+    aligned = (psum_layout + (step - 1)) // step * step
     starts = F.pad(aligned[:-1], (1, 0))
     rows = torch.arange(codes.shape[0], dtype=torch.int32, device=codes.device)
     group = torch.searchsorted(psum_layout, rows, right=True)

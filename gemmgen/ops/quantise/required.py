@@ -19,6 +19,7 @@ from gemmgen.ops.quantise.layout import (
     packed_mn_major,
 )
 from gemmgen.ops.quantise.ue8m0 import ACCEPTED, ue8m0_bytes
+from gemmgen.ops.whole_numbers import whole_numbers
 from gemmgen.runtime.architectures import ArchitectureLike, resolve
 from gemmgen.runtime.simulation import current_simulation
 
@@ -43,7 +44,7 @@ def transform_sf_into_required_layout(
     psum_layout: torch.Tensor | None = None,
     *,
     arch: ArchitectureLike | None = None,
-    mk_alignment: int = 128,
+    mk_alignment: int | None = None,
 ) -> torch.Tensor:
     """Scales of a [mn, k] operand as the kernels read them, from any form that types and shapes tell apart.
 
@@ -98,8 +99,10 @@ def _granularity(sf: torch.Tensor, recipe: Sequence[int] | None, is_sfa: bool | 
         if sf.dtype not in (torch.float32, torch.int32):
             raise ValueError(f"recipe: is missing; scales of {sf.dtype} have no default; pass (gran_mn, gran_k)")
         recipe = (1, 1, 128) if sf.dtype == torch.int32 else (1, 128, 128)
-    if len(recipe) not in (2, 3) or min(recipe) < 1:
-        raise ValueError(f"recipe: is {tuple(recipe)}; must be (gran_mn, gran_k) or (gran_m, gran_n, gran_k)")
+    found = whole_numbers(recipe)
+    if found is None or len(found) not in (2, 3) or min(found) < 1:
+        raise ValueError(f"recipe: is {recipe!r}; must be (gran_mn, gran_k) or (gran_m, gran_n, gran_k)")
+    recipe = found
     if len(recipe) == 3 and is_sfa is None and recipe[0] != recipe[1]:
         raise ValueError(
             f"is_sfa: is missing; recipe {tuple(recipe)} has one granularity for a and one for b; pass is_sfa=True "
