@@ -15,6 +15,7 @@ from torch.autograd import forward_ad
 from gemmgen.ops import dense, dense_block_scaled, k_grouped, k_grouped_scaled, prenorm
 from gemmgen.ops.k_selection import KSplit
 from gemmgen.ops.memory import check_no_gradient
+from gemmgen.ops.problem import Tensors
 from gemmgen.runtime.preparation import current_preparation
 
 NAMESPACE = "gemmgen"
@@ -42,16 +43,21 @@ def _without_gradient(overload: Any) -> Callable[..., Any]:
     names = [argument.name for argument in overload._schema.arguments]
 
     def refuse_or_go_on(*values: Any, **named: Any) -> Any:
-        given = {**dict(zip(names, values, strict=False)), **named}
-        tensors = {name: each for name, each in given.items() if isinstance(each, torch.Tensor)}
-        check_no_gradient(tensors)
-        for name, tensor in tensors.items():
-            if forward_ad.unpack_dual(tensor).tangent is not None:
-                raise RuntimeError(f"{name}: has a tangent, but this operator has no derivative; pass {name}.detach()")
+        if torch.is_grad_enabled() or forward_ad._current_level >= 0:
+            given = {**dict(zip(names, values, strict=False)), **named}
+            tensors = {name: each for name, each in given.items() if isinstance(each, torch.Tensor)}
+            check_no_gradient(tensors)
+            _check_no_tangent(tensors)
         with torch._C._AutoDispatchBelowAutograd():
             return overload(*values, **named)
 
     return refuse_or_go_on
+
+
+def _check_no_tangent(tensors: Tensors) -> None:
+    for name, tensor in tensors.items():
+        if forward_ad.unpack_dual(tensor).tangent is not None:
+            raise RuntimeError(f"{name}: has a tangent, but this operator has no derivative; pass {name}.detach()")
 
 
 def is_plain(tensors: Sequence[Any]) -> bool:

@@ -140,7 +140,9 @@ def _inner_fault(operand: Operand, tensor: torch.Tensor, inner: int, stored: boo
 
 
 def _contiguous_fix(operand: Operand, inner: int, stored: bool) -> str:
-    return _fix(operand.name, "contiguous()" if inner == len(operand.box) - 1 else "mT.contiguous().mT", stored)
+    how = "contiguous()" if inner == len(operand.box) - 1 else "mT.contiguous().mT"
+    # Operators may have turned what they were given: the sentence says which way round the tensor is.
+    return _fix(operand.name, how, stored) + ("" if stored else f", of {operand.name} as ({', '.join(operand.box)})")
 
 
 def _fix(name: str, how: str, stored: bool) -> str:
