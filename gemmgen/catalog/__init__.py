@@ -51,7 +51,7 @@ from gemmgen.catalog.shapes import (
     FP8_SHAPES,
     gradient_shapes,
 )
-from gemmgen.catalog.shapes_sm120 import WIDE_WARPS_SM120
+from gemmgen.catalog.shapes_sm120 import WIDE_GROUPED_WARPS_SM120, WIDE_WARPS_SM120
 from gemmgen.catalog.shipped_grouped import grouped_specs
 from gemmgen.catalog.shipped_sm100 import (
     FP8,
@@ -142,6 +142,7 @@ __all__ = [
     "PRENORM_COLUMNS",
     "SM90_PRODUCTS",
     "WIDE_GROUPED_SHAPES",
+    "WIDE_GROUPED_WARPS_SM120",
     "WIDE_WARPS_SM120",
     "Factor",
     "PairShape",

@@ -48,9 +48,8 @@ SPREAD_SHAPES_SM120 = (LOW, SMALL, WarpShape(64, 128, warps=(2, 4)), WarpShape(1
 DIRECT_SHAPES_SM120 = (WarpShape(64, 128, warps=(2, 4)),)
 """For outputs whose pitch or row is no multiple of 16 bytes, which TMA cannot store to."""
 
-WIDE_WARPS_SM120 = (
-    WarpShape(128, 128, warps=(8, 1), k_bytes=64),
-    *(WarpShape(rows, 128, warps=(rows // 16, 1), k_bytes=64) for rows in (64, 32, 16)),
-)
-"""For epilogues that need 128 columns of a row in one warp, as blocks of 128 quantised columns do. Groups by ids may
-start at multiples of few rows."""
+WIDE_WARPS_SM120 = (WarpShape(128, 128, warps=(8, 1), k_bytes=64),)
+"""For epilogues that need 128 columns of a row in one warp, as blocks of 128 quantised columns do."""
+
+WIDE_GROUPED_WARPS_SM120 = tuple(WarpShape(rows, 128, warps=(rows // 16, 1), k_bytes=64) for rows in (128, 64, 32, 16))
+"""Likewise, for groups by row ids, which may start at multiples of few rows."""

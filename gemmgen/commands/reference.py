@@ -6,7 +6,6 @@ Knows the ir and torch; it shares nothing with the backends, so that a wrong pla
 from __future__ import annotations
 
 import ast
-import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -102,7 +101,16 @@ def reference(spec: KernelSpec, operands: Operands, output: str | None = None, s
 
 
 def _after(step: Step, x: torch.Tensor, reads: list[torch.Tensor]) -> torch.Tensor:
-    """A step's result; a cast only saturates, and what writes changes no number here."""
+    """A step's result, infinite where fp32 ends."""
+    y = _stepped(step, x, reads)
+    return y.masked_fill(y > FP32_MAX, math.inf).masked_fill(y < -FP32_MAX, -math.inf)
+
+
+FP32_MAX = torch.finfo(torch.float32).max
+
+
+def _stepped(step: Step, x: torch.Tensor, reads: list[torch.Tensor]) -> torch.Tensor:
+    """A cast only saturates, and what writes changes no number here."""
     if isinstance(step, Scale):
         return x * reads[0]
     if isinstance(step, Bias):
@@ -125,7 +133,7 @@ def _after(step: Step, x: torch.Tensor, reads: list[torch.Tensor]) -> torch.Tens
 def _computed(step: Apply | Gate, given: dict[str, torch.Tensor], reads: list[torch.Tensor]) -> torch.Tensor:
     """The author's expression, everything in it a tensor: 1 / 0 and sqrt(2) mean what they do in a kernel."""
     first = next(iter(given.values()))
-    tree = _Constants(first).visit(copy.deepcopy(step.tree))
+    tree = _Constants(first).visit(step.tree)  # parsed anew whenever it is asked for
     values = {**given, **dict(zip(step.reads, reads, strict=True))}
     return torch.broadcast_to(evaluate(tree, values, MEANINGS), first.shape)
 
@@ -174,11 +182,30 @@ def has_edges(spec: KernelSpec) -> bool:
 
 def _at_an_edge(node: ast.AST) -> list[ast.expr]:
     match node:
-        case ast.BinOp(op=ast.Div(), right=divisor):
+        case ast.BinOp(op=ast.Div(), right=divisor) if not _is_positive(divisor):
             return [divisor]
         case ast.Call(func=ast.Name(id="log" | "rsqrt" | "sqrt"), args=arguments):
             return arguments
     return []
+
+
+def _is_positive(node: ast.expr, or_zero: bool = False) -> bool:
+    """Whether a divisor is never 0 by how it is written, as 1 + exp(-acc) and 1 + acc * acc are not."""
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return number > 0 or (or_zero and number == 0)
+        case ast.Call(func=ast.Name(id="exp" | "sigmoid")):
+            return True
+        case ast.Call(func=ast.Name(id="abs" | "relu" | "squared_relu" | "sqrt")):
+            return or_zero
+        case ast.BinOp(op=ast.Add(), left=left, right=right):
+            if or_zero:
+                return _is_positive(left, True) and _is_positive(right, True)
+            return any(_is_positive(one) and _is_positive(other, True) for one, other in ((left, right), (right, left)))
+        case ast.BinOp(op=ast.Mult(), left=left, right=right):
+            squared = or_zero and ast.dump(left) == ast.dump(right)
+            return squared or (_is_positive(left, or_zero) and _is_positive(right, or_zero))
+    return False
 
 
 def slack_of(spec: KernelSpec, operands: Operands, output: str | None = None) -> torch.Tensor:
@@ -207,11 +234,19 @@ def compare(result: torch.Tensor, expected: torch.Tensor, slack: torch.Tensor | 
     if apart:
         return Errors(math.inf, math.inf, apart)
     counted = y.isfinite() & slack.isfinite()
-    x, y = x.where(counted, 0.0), y.where(counted, 0.0)
+    x, y, slack = x.where(counted, 0.0), y.where(counted, 0.0), slack.where(counted, 0.0)
     off = ((x - y).abs() - slack).clamp_min(0.0)
     squares = (x * x + y * y).sum()
     diff = 1 - 2 * (x * y).sum() / squares if squares != 0 else squares
-    return Errors(float(_tile_norms(off).div(_tile_norms(y).clamp_min(1e-30)).max()), abs(float(diff)))
+    # What may move a lot is judged by itself: large as such elements are, others would be measured by them.
+    loose = slack > LOOSE * y.abs()
+    alone = off.div(y.abs().clamp_min(1e-30)).where(loose, 0.0).max()
+    tiles = _tile_norms(off.where(~loose, 0.0)).div(_tile_norms(y.where(~loose, 0.0)).clamp_min(1e-30))
+    return Errors(float(torch.maximum(tiles.max(), alone)), abs(float(diff)))
+
+
+LOOSE = 1e-4
+"""Slack of an element over the element, from which on it is no part of its tile."""
 
 
 def _apart(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

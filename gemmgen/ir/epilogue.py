@@ -52,11 +52,12 @@ class Epilogue(Node):
             raise ValueError(
                 f"epilogue {self.name!r} names operand {unknown[0]!r}, which it does not define; it defines {defined}"
             )
+        through = self.chain.last.through
         if twice := [name for name in defined if defined.count(name) > 1]:
             raise ValueError(f"epilogue {self.name!r}: operands define {twice[0]!r} twice; rename one")
         if idle := [name for name in defined if name not in named]:
             raise ValueError(f"epilogue {self.name!r}: no step names operand {idle[0]!r}; remove or use it")
-        if (through := self.chain.last.through) is not None:
+        if through is not None:
             raise ValueError(
                 f"epilogue {self.name!r}: its store goes through ring {through!r}, but which ring stages it is the "
                 "kernel's business; leave through out"

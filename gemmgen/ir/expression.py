@@ -60,7 +60,10 @@ def constant(value: object) -> int | float | None:
     """The number that Python or numpy holds, None if it is no number or fp32 would make 0, Inf or NaN of it."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         return None
-    number = int(value) if isinstance(value, numbers.Integral) else float(value)
+    try:
+        number = int(value) if isinstance(value, numbers.Integral) else float(value)
+    except OverflowError:  # of a fraction
+        return None
     return number if number == 0 or FP32[0] < abs(number) < FP32[1] else None
 
 

@@ -180,7 +180,7 @@ def check_numbers(numbers: list[int], k: int, split: KSplit, unit: int) -> None:
         count = number - start if split.by == "ends" else number
         if count < 0 and not (split.by == "ends" and number == end):
             raise ValueError(f"grouped_layout: group {group} has {count} of k; groups have 0 or more")
-        if count % unit:
+        if count > 0 and count % unit:
             raise ValueError(f"grouped_layout: group {group} has {count} of k; must be a multiple of {unit}")
         end = max(end, start + count)
     if end > k:

@@ -14,8 +14,6 @@ from torch.autograd import forward_ad
 
 from gemmgen.ops import dense, dense_block_scaled, k_grouped, k_grouped_scaled, prenorm
 from gemmgen.ops.k_selection import KSplit
-from gemmgen.ops.memory import check_no_gradient
-from gemmgen.ops.problem import Tensors
 from gemmgen.runtime.preparation import current_preparation
 
 NAMESPACE = "gemmgen"
@@ -33,31 +31,7 @@ def define(name: str, signature: str, implementation: Callable[..., Any], fake: 
     for key in ("CPU", "CUDA"):
         LIBRARY.impl(name, implementation, key)
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=LIBRARY)
-    overload = getattr(getattr(torch.ops, NAMESPACE), name).default
-    LIBRARY.impl(name, _without_gradient(overload), "Autograd")
-    return overload
-
-
-def _without_gradient(overload: Any) -> Callable[..., Any]:
-    """Refuses gradients where transforms of functions still show that they are asked for, as ``torch.func.grad``."""
-    names = [argument.name for argument in overload._schema.arguments]
-
-    def refuse_or_go_on(*values: Any, **named: Any) -> Any:
-        if torch.is_grad_enabled() or forward_ad._current_level >= 0:
-            given = {**dict(zip(names, values, strict=False)), **named}
-            tensors = {name: each for name, each in given.items() if isinstance(each, torch.Tensor)}
-            check_no_gradient(tensors)
-            _check_no_tangent(tensors)
-        with torch._C._AutoDispatchBelowAutograd():
-            return overload(*values, **named)
-
-    return refuse_or_go_on
-
-
-def _check_no_tangent(tensors: Tensors) -> None:
-    for name, tensor in tensors.items():
-        if forward_ad.unpack_dual(tensor).tangent is not None:
-            raise RuntimeError(f"{name}: has a tangent, but this operator has no derivative; pass {name}.detach()")
+    return getattr(getattr(torch.ops, NAMESPACE), name).default
 
 
 def is_plain(tensors: Sequence[Any]) -> bool:
@@ -76,10 +50,24 @@ def is_direct(tensors: Sequence[Any]) -> bool:
     Meta tensors count as such while kernels are prepared: the registered operators would check them and no more.
     """
     if not is_plain(tensors):
+        if _functorch_level() is not None and not torch.compiler.is_compiling():
+            _check_no_transform_differentiates(tensors)
         return False
     return all(tensor.is_cuda for tensor in tensors) or (
         current_preparation() is not None and all(tensor.is_meta for tensor in tensors)
     )
+
+
+def _check_no_transform_differentiates(tensors: Sequence[Any]) -> None:
+    """Refuse what transforms of functions hide from a kernel: it would be asked for no gradient, and theirs were 0."""
+    for tensor in tensors:
+        if isinstance(tensor, torch.Tensor) and (
+            tensor.requires_grad or forward_ad.unpack_dual(tensor).tangent is not None
+        ):
+            raise RuntimeError(
+                "torch.func.grad, jvp and the like ask for a derivative, but this operator has none; pass detached "
+                "tensors"
+            )
 
 
 def written(d: torch.Tensor) -> None:

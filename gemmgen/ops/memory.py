@@ -147,7 +147,7 @@ def _contiguous_fix(operand: Operand, inner: int, stored: bool) -> str:
 
 def _fix(name: str, how: str, stored: bool) -> str:
     """What a caller may do; nobody would see what is written to a copy."""
-    return f"leave {name} out, or pass a new tensor and copy it to {name}" if stored else f"pass {name}.{how}"
+    return f"pass a new tensor, and copy it to {name} then" if stored else f"pass {name}.{how}"
 
 
 def _pitch_word(operand: Operand) -> str:
@@ -225,7 +225,7 @@ def check_overlap(output: str, tensors: Tensors, in_place: Sequence[str], output
             f"+{span(tensor)} bytes]; an output may not share memory with "
         )
         if name in outputs:
-            raise ValueError(f"{where}another; leave {name} out, or pass one that lies elsewhere")
+            raise ValueError(f"{where}another; pass one that lies elsewhere")
         exception = f" unless it is exactly {output}" if name in in_place else ""
         raise ValueError(f"{where}an input{exception}; pass {name}.clone()")
 

@@ -66,7 +66,7 @@ def check_devices(tensors: Tensors) -> torch.device:
 
 def _check_tensor(operand: Operand, tensor: torch.Tensor, stored: bool) -> None:
     if tensor.dtype != _dtype(operand):
-        advice = "; leave it out, or pass one of that type" if stored else _dtype_advice(operand, tensor)
+        advice = "; pass one of that type" if stored else _dtype_advice(operand, tensor)
         raise TypeError(f"{operand.name}: dtype is {tensor.dtype}; must be {_dtype(operand)}{advice}")
     if tensor.layout != torch.strided:
         raise TypeError(

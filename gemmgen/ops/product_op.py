@@ -30,14 +30,15 @@ DENSE_TYPES = {
 """Dense products that take an epilogue, and the types of their factors."""
 
 
-TAKEN = frozenset(("a", "b", "sfa", "sfb", "recipe", "recipe_a", "recipe_b"))
+TAKEN = frozenset(("a", "b", "recipe", "recipe_a", "recipe_b"))
 """What products take themselves."""
 
 
-def check_names(operator: str, epilogue: Epilogue, taken: frozenset[str] = TAKEN) -> None:
+def check_names(operator: str, epilogue: Epilogue) -> None:
     """Refuse an operand that could not be told from what the product takes."""
+    scales = () if operator == "bf16_gemm_nt" else ("sfa", "sfb")
     for each in epilogue.operands:
-        if each.name in taken:
+        if each.name in TAKEN or each.name in scales:
             raise ValueError(
                 f"epilogue: {epilogue.name!r} has an operand {each.name!r}, which {operator} takes itself; give it "
                 "another name"

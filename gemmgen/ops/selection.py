@@ -293,6 +293,8 @@ def _family_sm120(operator: str, m: int, n: int, k: int, sms: int, choices: Choi
         return _admitted(choices, choice_sm120.allowed(shapes, m, n), grouped, lambda shape: shape.m)
 
     count, last = choices.group_count, _last(choices)
+    by_ids = choices.groups is not None and choices.groups.by == "ids"
+    wide = catalog.WIDE_GROUPED_WARPS_SM120 if by_ids else catalog.WIDE_WARPS_SM120
     if operator in PRODUCTS:
         turned = (choices.product or PRODUCTS[operator]).lying("nt")
         per_byte = 2 if turned.a.dtype == turned.b.dtype == DType.E2M1 else 1
@@ -301,7 +303,7 @@ def _family_sm120(operator: str, m: int, n: int, k: int, sms: int, choices: Choi
             admitted(catalog.scaled_shapes_sm120(turned, d, residual, direct), turned),
             lambda shape: choice_sm120.cost(shape, m, n, k // per_byte, sms, word, groups=count),
             lambda shape: _scaled_sm120(turned, shape, d, residual, direct),
-            others=catalog.WIDE_WARPS_SM120,
+            others=wide,
             last=last,
         )
     layout = operator.removeprefix("bf16_gemm_")
@@ -309,7 +311,7 @@ def _family_sm120(operator: str, m: int, n: int, k: int, sms: int, choices: Choi
         admitted(catalog.bf16_shapes_sm120(layout, d, residual, direct), None),
         lambda shape: choice_sm120.cost(shape, m, n, 2 * k, sms, groups=count),
         lambda shape: _bf16_sm120(layout, shape, d, residual, direct),
-        others=catalog.WIDE_WARPS_SM120,
+        others=wide,
         last=last,
     )
 

@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from operator import index
 from typing import Any
 
+import torch
+
 
 def whole_numbers(values: Iterable[Any] | Any) -> tuple[int, ...] | None:
-    """The same numbers as ints; None where ``values`` are something else."""
+    """The same numbers as ints; None where ``values`` are something else. Tensors are, which may lie on a GPU."""
     try:
-        return tuple(index(each) for each in values)
+        given = tuple(values)
+        return None if any(isinstance(each, torch.Tensor) for each in given) else tuple(map(index, given))
     except TypeError:
         return None
 

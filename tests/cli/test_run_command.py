@@ -226,6 +226,31 @@ def test_only_rounding_of_the_sums_is_forgiven_and_only_at_an_edge() -> None:
     assert not reference.slack_of(plain, operands).any()
 
 
+@pytest.mark.parametrize("expression", ["1 / acc", "rsqrt(acc * acc)", "acc / (1 + acc * acc)"])
+def test_what_is_large_near_an_edge_does_not_hide_the_rest(expression: str) -> None:
+    """Rounding to bf16 where fp32 is stored, or half of the elements off by 2 %."""
+    spec = applying(expression)
+    operands = inputs.random_operands(spec, {"m": 128, "n": 128, "k": 256}, 0)
+    expected, slack = reference.reference(spec, operands), reference.slack_of(spec, operands)
+    smaller = expected.abs() < expected.abs().median()
+    assert reference.compare(expected.float(), expected, slack).worst_tile <= reference.tolerance(spec)
+    for wrong in (expected.bfloat16(), expected.where(~smaller, expected * 1.02)):
+        assert reference.compare(wrong, expected, slack).worst_tile > reference.tolerance(spec)
+
+
+def test_divisors_that_are_never_0_are_no_edge() -> None:
+    for expression in ("acc / (1 + acc * acc)", "acc / (1 + exp(-acc))", "1 / (abs(acc) + 0.5)"):
+        assert not reference.has_edges(applying(expression))
+    for expression in (
+        "1 / acc",
+        "1 / (1 + acc)",
+        "1 / (acc * acc)",
+        "1 / (abs(acc) + acc * acc)",
+        "1 / (1 - acc * acc)",
+    ):
+        assert reference.has_edges(applying(expression))
+
+
 def test_a_wrong_log_is_called_wrong(gemmgen: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "log.json"
     path.write_text(applying("log(acc)").to_json())

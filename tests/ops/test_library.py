@@ -228,9 +228,9 @@ def test_transforms_of_functions_get_no_gradient_of_zeros() -> None:
         return ops.bf16_gemm_nt(a, w).float().sum()
 
     with gemmgen.simulate("sm90", sms=2):
-        with pytest.raises(RuntimeError, match="a: requires_grad is True, but this operator has no backward"):
+        with pytest.raises(RuntimeError, match="ask for a derivative, but this operator has none"):
             torch.func.grad(total)(a)
-        with pytest.raises(RuntimeError, match="a: has a tangent, but this operator has no derivative"):
+        with pytest.raises(RuntimeError, match="ask for a derivative, but this operator has none"):
             torch.func.jvp(total, (a,), (a,))
         assert torch.equal(
             torch.vmap(lambda a: ops.bf16_gemm_nt(a, w))(torch.stack([a, -a]))[1], -ops.bf16_gemm_nt(a, w)

@@ -322,15 +322,13 @@ def test_after_a_refusal_the_next_check_passes() -> None:
 def test_what_is_written_is_not_to_be_copied() -> None:
     """Nobody would see what a call writes to a copy that was made for it."""
     a, b = bf16_problem(8, 64, 64)
-    with pytest.raises(ValueError, match="leave d out, or pass a new tensor and copy it to d"):
+    with pytest.raises(ValueError, match="pass a new tensor, and copy it to d then"):
         ops.bf16_gemm_nt(a, b, torch.empty(64, 8, dtype=torch.bfloat16).T)
-    with pytest.raises(
-        TypeError, match=r"d_sf: dtype is torch.bfloat16; must be .*; leave it out, or pass one of that"
-    ):
+    with pytest.raises(TypeError, match=r"d_sf: dtype is torch.bfloat16; must be .*; pass one of that type"):
         ops.bf16_gemm_nt_fp8out(a, b, d_sf=torch.empty(8, 1, dtype=torch.bfloat16))
     both = torch.empty(2048, dtype=torch.uint8)
     d_fp8, d_sf = both[:512].view(torch.float8_e4m3fn).view(8, 64), both[:32].view(torch.float32).view(8, 1)
-    with pytest.raises(ValueError, match="an output may not share memory with another; leave d_"):
+    with pytest.raises(ValueError, match="an output may not share memory with another; pass one that lies"):
         ops.bf16_gemm_nt_fp8out(a, b, d_fp8, d_sf)
 
 

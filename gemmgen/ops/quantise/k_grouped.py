@@ -63,6 +63,8 @@ def host_sizes(ks_cpu: Any) -> list[int]:
             f"ks_cpu: is a Tensor on {ks_cpu.device}; sizes are known on the host, so that nothing waits; pass None or "
             "a list"
         )
+    if type(ks_cpu) is list and set(map(type, ks_cpu)) <= {int}:  # as nearly always, and abstract types are slow
+        return ks_cpu
     sizes = ks_cpu.tolist() if hasattr(ks_cpu, "tolist") else ks_cpu
     if not isinstance(sizes, Sequence) or not all(isinstance(size, _WHOLE) for size in sizes):
         raise TypeError(f"ks_cpu: is {ks_cpu!r}; must be a whole number for each group, such as [128, 256], or None")
