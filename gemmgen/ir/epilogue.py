@@ -52,15 +52,15 @@ class Epilogue(Node):
             raise ValueError(
                 f"epilogue {self.name!r} names operand {unknown[0]!r}, which it does not define; it defines {defined}"
             )
-        through = self.chain.last.through
+        last = self.chain.last  # refuses a chain without a store, of which others would say less
         if twice := [name for name in defined if defined.count(name) > 1]:
             raise ValueError(f"epilogue {self.name!r}: operands define {twice[0]!r} twice; rename one")
         if idle := [name for name in defined if name not in named]:
             raise ValueError(f"epilogue {self.name!r}: no step names operand {idle[0]!r}; remove or use it")
-        if through is not None:
+        if last.through is not None:
             raise ValueError(
-                f"epilogue {self.name!r}: its store goes through ring {through!r}, but which ring stages it is the "
-                "kernel's business; leave through out"
+                f"epilogue {self.name!r}: its store goes through ring {last.through!r}, but which ring stages it is "
+                "the kernel's business; leave through out"
             )
         self.chain.check()
         return self

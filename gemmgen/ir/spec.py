@@ -180,7 +180,7 @@ def _multiplier_is_fed(spec: KernelSpec) -> None:
 
 
 def _operands_are_used(spec: KernelSpec) -> None:
-    _ = spec.chain.last
+    _ = spec.chain.last  # refuses an epilogue without a store, whose output would be called idle
     used = {name for ring in spec.rings for name in ring.holds} | set(getattr(spec.math.body, "reads", ()))
     used |= {spec.groups.layout} if spec.groups else set()
     for step in (*spec.prologue, *spec.epilogue):
