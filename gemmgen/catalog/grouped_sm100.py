@@ -29,9 +29,7 @@ LINE_BITS = 1024
 """Of a factor whose columns are contiguous a CTA copies so many bits of a column at a time."""
 
 
-def grouped_shapes_sm100(
-    by: str, a_major: str = "k", b_major: str = "k", b: DType = DType.BF16
-) -> tuple[PairShape, ...]:
+def grouped_shapes_sm100(by: str, a_major: str, b_major: str, b: DType) -> tuple[PairShape, ...]:
     """The tiles of a product for groups, by what a layout holds and which axes of the factors are contiguous."""
     shapes = SHAPES[by]
     if a_major == "m":  # which no tile of few rows takes

@@ -57,8 +57,8 @@ class FusedOp(ProductOp):
     """A dense product and an epilogue."""
 
     def __init__(self, operator: str, epilogue: Epilogue) -> None:
-        check_names(operator, epilogue)
         name, dtypes = f"{operator}_{epilogue.name}", DENSE_TYPES[operator]
+        check_names(operator, epilogue, torch.bfloat16 not in dtypes)
         super().__init__(operator, dtypes, fused(epilogue), epilogue.operands, name, f"{name}_{digest(epilogue)}")
         self.epilogue = epilogue
         self.__doc__ = f"{followed(operator, epilogue)}\n\na, b: as {operator}.\n{self.document()}"

@@ -26,7 +26,7 @@ from gemmgen.ops.groups import (
 )
 from gemmgen.ops.launch import Slots, not_repeated
 from gemmgen.ops.problem import check_rank, packed_extents
-from gemmgen.ops.product_op import DENSE_TYPES, ProductOp, digest, followed, named, optional
+from gemmgen.ops.product_op import DENSE_TYPES, ProductOp, check_names, digest, followed, named, optional
 from gemmgen.ops.tail import Tail, fused, plain
 from gemmgen.ops.tensor_op import empty_output
 
@@ -40,7 +40,8 @@ GROUPED_OPERATORS = {
 
 MEANT = {"use_psum_layout": False, "offsets": False, "ensure_zero_padding": True}
 """What may be said about a layout of groups whose rows are one matrix."""
-RESERVED = {"a", "b", "layout", "groups", "expected_m", "recipe", "recipe_a", "recipe_b", *ARGUMENTS.values(), *MEANT}
+TAKEN = {"layout", "groups", "expected_m", *ARGUMENTS.values(), *MEANT}
+"""What these products take beside what all do."""
 
 
 class GroupedOp(ProductOp):
@@ -173,12 +174,8 @@ class GroupedOp(ProductOp):
 
 def fused_groups(operator: str, epilogue: Epilogue) -> GroupedOp:
     """The product of row groups with an author's epilogue behind it, written as for a dense product."""
-    taken = [each.name for each in epilogue.operands if each.name in RESERVED or each.name.startswith("groups_")]
-    if taken:
-        raise ValueError(
-            f"epilogue: {epilogue.name!r} has an operand {taken[0]!r}, which {operator} takes itself; give it another "
-            "name"
-        )
+    options = {each.name for each in epilogue.operands if each.name.startswith("groups_")}
+    check_names(operator, epilogue, torch.bfloat16 not in GROUPED_OPERATORS[operator], TAKEN | options)
     name = f"{operator}_{epilogue.name}"
     made = GroupedOp(operator, fused(epilogue), epilogue.operands, name, f"{name}_{digest(epilogue)}")
     made.__doc__ = f"{followed(operator, epilogue)}\n\na, b, {made.layout_name}: as {operator}.\n{made.document()}"

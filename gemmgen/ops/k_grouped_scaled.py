@@ -21,8 +21,8 @@ from gemmgen.ops.k_grouped import LAYOUT, adds_in_place, check_matrices
 from gemmgen.ops.k_selection import NT, SCALES_PER_WORD, TN, KSplit, scaled_spec
 from gemmgen.ops.memory import check_no_gradient, check_overlap, tma_fault
 from gemmgen.ops.problem import Tensors, check_devices, check_problem, require
-from gemmgen.ops.quantise import ceil_div, check_ue8m0
-from gemmgen.ops.quantise.k_grouped import get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor
+from gemmgen.ops.quantise import check_ue8m0
+from gemmgen.ops.quantise.k_grouped import get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor, rows_of_scales
 from gemmgen.ops.quantise.layout import get_tma_aligned_size
 from gemmgen.ops.relayout import Move, put_off
 from gemmgen.ops.scales import looks_at_content
@@ -83,10 +83,8 @@ class Call:
         if not self.ks:
             return
         unit = self.gran * (SCALES_PER_WORD if sf.dtype == torch.int32 else 1)
-        rows = sum(ceil_div(k, unit) for k in self.ks)
+        least, rows = rows_of_scales(self.ks, unit, self.split.alignment)
         if self.split.by == "ends":  # what the host knows may be aligned; words may have others behind them
-            step = self.split.alignment
-            least = sum(ceil_div(k if k % step else max(0, k - step + 1), unit) for k in self.ks)
             most = sf.shape[0] if sf.dtype == torch.int32 else rows
             rule = f"{least} to {rows} rows, one for {unit} of k that every group has, rounded up for each"
             require(least <= sf.shape[0] <= most, lambda: f"{name}: shape is {tuple(sf.shape)}; must have {rule}")

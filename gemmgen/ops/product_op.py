@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import torch
@@ -34,11 +34,11 @@ TAKEN = frozenset(("a", "b", "recipe", "recipe_a", "recipe_b"))
 """What products take themselves."""
 
 
-def check_names(operator: str, epilogue: Epilogue) -> None:
-    """Refuse an operand that could not be told from what the product takes."""
-    scales = () if operator == "bf16_gemm_nt" else ("sfa", "sfb")
+def check_names(operator: str, epilogue: Epilogue, scaled: bool, also: Container[str] = ()) -> None:
+    """Refuse an operand that could not be told from what the product takes: ``also`` are others than every one does."""
+    scales = ("sfa", "sfb") if scaled else ()
     for each in epilogue.operands:
-        if each.name in TAKEN or each.name in scales:
+        if each.name in TAKEN or each.name in scales or each.name in also:
             raise ValueError(
                 f"epilogue: {epilogue.name!r} has an operand {each.name!r}, which {operator} takes itself; give it "
                 "another name"

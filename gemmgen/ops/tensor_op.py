@@ -114,18 +114,15 @@ def empty_output(operand: Operand, sizes: Mapping[str, int], device: torch.devic
     return torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
-FLOAT_LIMIT = 2**128 - 2**103
-"""Numbers from here on round to fp32's infinity."""
-
-
 def host_number(name: str, value: Any) -> float:
     """A host scalar; refuses tensors, which would wait for the GPU."""
     if isinstance(value, float):  # asked first: compilers know of their numbers' types, not of their methods
         return float(value)
     if isinstance(value, int) and not isinstance(value, bool):
-        if abs(value) > FLOAT_LIMIT:
-            raise ValueError(f"{name}: is too large for fp32, in which it is passed; pass at most 3.4e38")
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ValueError(f"{name}: is passed in fp32, which cannot hold it; pass at most 3.4e38") from None
     if isinstance(value, torch.Tensor | bool) or not hasattr(value, "__float__"):
         raise TypeError(
             f"{name}: is a {type(value).__name__}; a host scalar is passed as a number, so pass float({name}) "

@@ -262,7 +262,13 @@ def test_scales_to_write_to_compile(along: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("operator", "name"), [("bf16_gemm_nt", "a"), ("fp8_gemm_nt", "sfb"), ("m_grouped_bf16_gemm_nt_masked", "masked_m")]
+    ("operator", "name"),
+    [
+        ("bf16_gemm_nt", "a"),
+        ("fp8_gemm_nt", "sfb"),
+        ("m_grouped_bf16_gemm_nt_masked", "masked_m"),
+        ("m_grouped_fp8_gemm_nt_contiguous", "sfa"),
+    ],
 )
 def test_operands_are_not_called_as_what_the_product_takes(operator: str, name: str) -> None:
     bias, d = Operand(name=name, dtype=DType.F32, box=("n",)), Operand(name="d", dtype=DType.F32, box=("m", "n"))

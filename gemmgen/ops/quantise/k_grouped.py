@@ -71,6 +71,12 @@ def host_sizes(ks_cpu: Any) -> list[int]:
     return list(sizes)
 
 
+def rows_of_scales(ks: Sequence[int], unit: int, step: int) -> tuple[int, int]:
+    """Rows that scales for ``unit`` of k have, at least and at most: multiples of ``step`` may have been rounded up."""
+    most = sum(ceil_div(k, unit) for k in ks)
+    return sum(ceil_div(k if k % step else max(0, k - step + 1), unit) for k in ks), most
+
+
 def _check_sizes(sf: torch.Tensor, ks: list[int], groups: int, gran_k: int, step: int) -> None:
     """Refuse sizes that do not make as many scales as there are; multiples of ``step`` may have been rounded up."""
     if len(ks) != groups:
@@ -80,8 +86,7 @@ def _check_sizes(sf: torch.Tensor, ks: list[int], groups: int, gran_k: int, step
     for group, k in enumerate(ks):
         if k < 0:
             raise ValueError(f"ks_cpu: group {group} has {k} of k; must be 0 or more")
-    most = sum(ceil_div(k, gran_k) for k in ks)
-    least = sum(ceil_div(k if k % step else max(0, k - step + 1), gran_k) for k in ks)
+    least, most = rows_of_scales(ks, gran_k, step)
     if not least <= sf.shape[0] <= most:
         rule = f"{most}" if least == most else f"{least} to {most}"
         raise ValueError(
