@@ -2,7 +2,7 @@
 
     python benchmarks/group_draws.py --problems 200
 
-2 to 64 groups of 3 to 6000 rows, alike to most uneven, n of 512 to 7680 and k of 512 to 7168, FP8 and BF16, given by
+2 to 64 groups of 1 to 4096 rows, alike to most uneven, n of 512 to 7680 and k of 512 to 7168, FP8 and BF16, given by
 row ids, by ends or by counts. Every kernel that is timed wrote an output full of NaN first, every group of which was
 compared with an fp32 product of what the factors stand for. ``benchmarks/group_picks.py`` judges the rule by the file.
 """

@@ -190,7 +190,7 @@ def _at_an_edge(node: ast.AST) -> list[ast.expr]:
 
 
 def _is_positive(node: ast.expr, or_zero: bool = False) -> bool:
-    """Whether a divisor is never 0 by how it is written, as 1 + exp(-acc) and 1 + acc * acc are not."""
+    """Whether a divisor is never 0, by how it is written: 1 + exp(-acc), or 1 + acc * acc."""
     match node:
         case ast.Constant(value=int() | float() as number):
             return number > 0 or (or_zero and number == 0)
