@@ -8,7 +8,7 @@ from typing import Any
 from gemmgen.backends.groups import address, group_coordinate
 from gemmgen.backends.names import place_name
 from gemmgen.backends.sm90_tiles import cut_tx_bytes
-from gemmgen.ir import ClusterSplitK, MmaPlan, Plan, RingPlan, RowGroups
+from gemmgen.ir import Cast, ClusterSplitK, MmaPlan, Plan, RingPlan, RowGroups, Store
 
 
 def tiles_view(plan: Plan, ring: RingPlan) -> dict[str, Any]:
@@ -34,9 +34,15 @@ def tiles_view(plan: Plan, ring: RingPlan) -> dict[str, Any]:
         "unit_regs": mma.width // 2,
         "tile_first": plan.cut_mma is not None or walks,
         "scales_ahead": _scales_ahead(plan, mma),
+        "empty_adds_nothing": _empty_adds_nothing(plan),
         "tx_bytes": tx_bytes,
         "cut_tx_bytes": cut_tx_bytes(ring),
     }
+
+
+def _empty_adds_nothing(plan: Plan) -> bool:
+    """Whether a product without any k changes nothing: it is added as it is to what the output holds."""
+    return plan.store.accumulate and all(isinstance(entry.step, Cast | Store) for entry in plan.epilogue)
 
 
 def _maps_ahead(plan: Plan, ring: RingPlan) -> Iterator[str]:

@@ -90,7 +90,7 @@ def fp8_apart_spec(
         )
     m, n, k, groups = _of_one(sizes)
     return _picked(
-        catalog.gradient_shapes(DType.E4M3, direct_store, sf_major, residual),
+        catalog.gradient_shapes(DType.E4M3, direct_store, sf_major, residual, accumulate),
         lambda shape: choice_k_grouped.cost(shape, m, n, k, target.sms, True, groups),
         lambda shape: _fp8_sm90(shape, sf_major, d, residual, direct_store),
         split,

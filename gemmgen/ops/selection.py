@@ -183,8 +183,8 @@ def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choic
     if operator == "fp8_gemm_nt":
         given = (d, residual, choices.sfa_major, choices.sfb_columns, direct)
         tiles = catalog.grouped_shapes(DType.E4M3, groups.by, choices.sfb_columns) if groups else ()
-        added = choices.accumulate
-        dense = catalog.gradient_shapes(DType.E4M3, direct, choices.sfa_major) if added else catalog.fp8_shapes(*given)
+        gradients = catalog.gradient_shapes(DType.E4M3, direct, choices.sfa_major, added=True)
+        dense = gradients if choices.accumulate else catalog.fp8_shapes(*given)
         shapes = _admitted(choices, dense, tiles, _unit_rows, searched)
         fused = tuple(catalog.behind(shape, choices.epilogue) for shape in shapes)
         rule = _rule_sm90(choices, m, n, k, sms, True)

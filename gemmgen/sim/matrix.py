@@ -353,7 +353,7 @@ def wgmma_wait(instr: Instr) -> Bind:
 
 
 def _wait(warp: Warp, keep: int) -> None:
-    warp.settle_loads()
+    warp.settle_loads(by_products=True)
     groups = warp.out.wgmma_groups
     done = max(len(groups) - keep, 0)
     finished = [op for group in groups[:done] for op in group]

@@ -27,6 +27,8 @@ class Actor(Protocol):
     soft_epoch: int
     waited: list[tuple[int, slice, int]]
 
+    def stores(self) -> None: ...
+
 
 class Shadow:
     """One per CTA; actors are the warps of its cluster, then the mbarriers of its cluster."""
@@ -92,6 +94,7 @@ class Shadow:
         self.written[words] = warp.epoch
         self.lane[words] = lanes if whole else SOME_LANES
         self.generic[words] = True
+        warp.stores()
 
     def _check_waited(self, warp: Actor, words: Array, lanes: Array) -> None:
         """Lanes overwrite what an asynchronous copy read, for which only another lane of their warp has waited."""
@@ -200,7 +203,10 @@ class Shadow:
             )
 
     def _check_loads_settled(self, clock: Array, words: Index, what: str) -> None:
-        """An H100 lets the copy engine overwrite what ldmatrix has yet to read, although its lane has arrived."""
+        """The copy engine may overwrite what a load has yet to read, although its lane has arrived.
+
+        Seen on an H100 behind ldmatrix, and on an H200 behind loads that waited for stores of their own warp.
+        """
         late = self.loaded[:, words] > clock[2, : self.warps].reshape((-1,) + (1,) * (self.loaded[:, words].ndim - 1))
         if late.any():
             reader = int(np.nonzero(late)[0][0])

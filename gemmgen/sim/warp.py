@@ -66,6 +66,7 @@ class Warp:
         self.fence_clock: Array | None = None
         self.waited: list[tuple[int, slice, int]] = []  # copies that one lane only has waited for: lane, words, epoch
         self.readers = self.writers = self.late_writers = 0  # lanes at shared memory since the last warp sync (or vote)
+        self.storing = 0  # the epoch of the first store to shared memory since loads were settled by all means
 
     # order
 
@@ -126,9 +127,24 @@ class Warp:
             self.clock[0, self.beside.own] = self.epoch
         return self.epoch
 
-    def settle_loads(self) -> None:
-        """Loads that this warp knows of have read: they wait for a proxy fence, a barrier of the CTA, or products."""
+    def stores(self) -> None:
+        """A store to shared memory: loads behind it may be as late as it is."""
+        if not self.storing:
+            self.storing = self.epoch
+            self._next_epoch()
+
+    def settle_loads(self, by_products: bool = False) -> None:
+        """Loads that this warp knows of have read: they wait for a proxy fence, a barrier of the CTA, or products.
+
+        Products may have ended long ago, so they settle no loads that are queued behind the warp's own stores: an H200
+        lets copies overwrite what those have yet to read.
+        """
+        settled = self.storing if by_products and self.storing else self.clock[0, self.number]
+        before = self.clock[2, self.number]
         np.maximum(self.clock[2], self.clock[0], out=self.clock[2])
+        self.clock[2, self.number] = max(before, settled)
+        if not by_products:
+            self.storing = 0
         self._next_epoch()
 
     # groups

@@ -7,6 +7,7 @@
 #include "gemmgen/swizzle.cuh"
 #include "ptx/control.cuh"
 #include "ptx/memory.cuh"
+#include "ptx/pin.cuh"
 #include "ptx/tma.cuh"
 
 namespace gemmgen {
@@ -194,8 +195,11 @@ class StagedStore {
   template <u32 REGS, class F>
   DEVICE void stage(const float (&acc)[REGS], u32 m, u32 n, u32 rows, u32 cols, const F& epilogue) {
     static_assert(2 * REGS == TURN * COLS && !READS_PAIRS<F>);
-    staged_ = {begin(), m, n, rows};
-    fill_turn<2 * REGS>(staged_.from, 0, [&](Pair(&x)[COLS / 8][2], u32 col) {
+    u32 to = begin();
+    // Where lanes write numbers of 32 bits would else be held through the K loop, and sums spilled for it.
+    if constexpr (sizeof(T) == 4) ptx::pin(to);
+    staged_ = {to, m, n, rows};
+    fill_turn<2 * REGS>(to, 0, [&](Pair(&x)[COLS / 8][2], u32 col) {
       finish_pairs(x, acc + col / 2, m, n + col, col / 8, epilogue);
     });
     advance();

@@ -21,4 +21,7 @@ DEVICE void pin(u32 (&x)[COUNT]) {
 // No instruction: the compiler forgets what the value is made of, and adds to it instead of to its parts.
 DEVICE void pin(u64& x) { asm("" : "+l"(x)); }
 
+// Likewise, and what is made of it is worked out behind this point, every time.
+DEVICE void pin(u32& x) { asm volatile("" : "+r"(x)); }
+
 }  // namespace ptx

@@ -7,7 +7,18 @@ import re
 from gemmgen.ir import Plan
 
 from .edit import planted, with_operand
-from .ptx_text import Statement, definition, delete, find, register_of, replace, replace_all, rewrite
+from .ptx_text import (
+    Statement,
+    definition,
+    delete,
+    find,
+    insert,
+    register_of,
+    replace,
+    replace_all,
+    rewrite,
+    statements,
+)
 
 LOAD = "cp.async.bulk.tensor.2d.shared::cluster"
 STORE = "cp.async.bulk.tensor.2d.global"
@@ -254,3 +265,17 @@ def last_product_never_copied(text: str, plan: Plan) -> str:
 @planted("fp8_apart", says=r"cd\.d\[\d\]")
 def product_staged_before_its_buffer_is_free(text: str, plan: Plan) -> str:
     return delete(text, find(text, "cp.async.bulk.wait_group.read"))
+
+
+@planted("fp8_apart_columns", says=r"ab\.sfa\[\d\].*ordinary loads")
+def scales_read_behind_what_is_staged(text: str, plan: Plan) -> str:
+    """An H200 multiplied with scales of a later K block so: reads that wait for a warp's stores may miss their slot."""
+    kinds = {"wgmma.commit_group": "c", "ld.shared.f32": "l", "st.shared.v2": "s", "wgmma.wait_group": "w"}
+    found = [
+        (each, kind) for each in statements(text) for opcode, kind in kinds.items() if each.opcode.startswith(opcode)
+    ]
+    beside = re.search("c(l+)(s+)w", "".join(kind for _, kind in found))
+    assert beside is not None
+    loads = [each for each, _ in found[beside.start(1) : beside.end(1)]]
+    last, _ = found[beside.end(2) - 1]
+    return delete(insert(text, last.end, " ".join(text[each.start : each.end] for each in loads)), loads)

@@ -208,6 +208,15 @@ _SUBJECTS = {
     "fp8_overlap": Subject(fp8_gemm_nt(Shape(64, 64, groups=1, width=32, slots=2, overlap=True)), m=64, n=192, k=384),
     # three tiles on one CTA; products below each other are staged apart, of the lower one all but 8 rows are outside
     "fp8_apart": Subject(fp8_gemm_nt(Shape(128, 32, groups=1, slots=2, unroll=1, overlap=True)), m=72, n=96, k=384),
+    # the same with scales of columns and whole rounds, where scales of the lower product's rows are read beside it
+    "fp8_apart_columns": Subject(
+        fp8_gemm_nt(
+            Shape(128, 32, groups=1, slots=2, unroll=1, overlap=True, rounds=True, staging=1), DType.F32, sfb_columns=1
+        ),
+        m=72,
+        n=96,
+        k=640,
+    ),
     # three tiles on one CTA, five K blocks each; slots of scales serve two blocks, those of factors go round by twos
     "fp8_strips": Subject(
         fp8_gemm_nt(Shape(64, 64, groups=1, slots=2, unroll=1, rounds=True, strips=2)), m=64, n=384, k=640

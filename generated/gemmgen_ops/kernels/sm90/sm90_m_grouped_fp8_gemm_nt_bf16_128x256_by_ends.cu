@@ -173,13 +173,14 @@ DEVICE void math(const Params& p) {
         for (u32 j = 0; j < 2; ++j) {
           const bool last = i == 0 && j == 1;
           if (i + j > 0) multiply(i, j);
-          // What the tile before left goes while a product runs.
-          if (place.FIRST && last) store.copy(p.n);
-          if constexpr (place.LAST)
-            if (last) beside();
           // Scales come while products run.
           if (j == 0) rows = gemmgen::row_scales(sfa, scaled_row + 64 * i);
           if (i + j == 0) col_scales.read(cols);
+          // What the tile before left goes while a product runs. Scales are read first: behind what is staged a read may be
+          // so late that its slot has gone back.
+          if (place.FIRST && last) store.copy(p.n);
+          if constexpr (place.LAST)
+            if (last) beside();
           ptx::wgmma_wait<0>();
           ptx::pin(part);
           if (last) {
