@@ -36,8 +36,8 @@ def fp8_fp4_gemm_nt(
     a, b: pair of data and scales. Data is ``float8_e4m3fn`` or 4-bit, contiguous along k or along rows. 4-bit data is
         ``int8`` (or ``float4_e2m1fn_x2``), two neighbours along the contiguous dimension in a byte, the one of even
         index in the low half: [rows, k/2], or [rows/2, k] with strides (1, ..); beside an 8-bit factor k must be a
-        multiple of 128, or each row be cut from one of whole 64 bytes. 4-bit data along rows, on sm120 8-bit too, is
-        turned to lie along k by one kernel more.
+        multiple of 128, or each row be cut from one of whole 64 bytes; so must it on sm100 with two 4-bit factors that
+        have a scale for 128. 4-bit data along rows, on sm120 8-bit too, is turned to lie along k by one kernel more.
         Scales are powers of two, one per row or 128 rows and per 32 or 128 of k: ``int32`` [rows, ceil(k/gran/4)], four
         UE8M0 bytes a word, contiguous along rows with columns 16 bytes apart, are read as they lie. fp32, and
         ``float8_e8m0fnu`` or words that lie row by row, are brought to that form first, by one kernel more; others, as

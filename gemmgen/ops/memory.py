@@ -23,6 +23,7 @@ def check_layouts(plan: AnyPlan, tensors: Tensors) -> None:
     """Raise ``ValueError`` for the first tensor whose address or strides the plan's kernel cannot use."""
     mapped = {entry.operand: entry.element for entry in plan.tensor_maps}
     outputs = (plan.output,) if isinstance(plan, LayoutPlan) else plan.outputs
+    _check_ends([plan.operand(name) for name, element in mapped.items() if element == SPREADING], tensors)
     for operand in plan.operands:
         if operand.is_scalar:
             continue
@@ -40,6 +41,21 @@ def check_layouts(plan: AnyPlan, tensors: Tensors) -> None:
                 fault = fault or _pads_fault(operand, tensor)
         if fault:
             raise ValueError(fault)
+
+
+def _check_ends(spread: list[Operand], tensors: Tensors) -> None:
+    """What TMA reads behind the end of 4-bit rows meets zeros of the other factor, unless that is read likewise."""
+    if len(spread) < 2:
+        return
+    operand = spread[0]
+    count = tensors[operand.name].shape[operand.box.index(operand.inner)] * operand.dtype.packed
+    if count % SPREAD_ELEMENTS:
+        names, padded = " and ".join(each.name for each in spread), -(-count // SPREAD_ELEMENTS) * SPREAD_ELEMENTS
+        raise ValueError(
+            f"{operand.name}: {operand.inner} is {count}; with these scales TMA spreads the 4-bit numbers of {names} to "
+            f"bytes, {SPREAD_ELEMENTS} at a time, and what is behind both would be multiplied; pad {operand.inner} of "
+            f"both factors to {padded} with zeros, or give both a scale for 32"
+        )
 
 
 def tma_fault(operand: Operand, tensor: torch.Tensor, stored: bool = False) -> str | None:

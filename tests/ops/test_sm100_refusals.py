@@ -182,6 +182,20 @@ def test_4_bit_data_beside_8_bit_data_comes_128_at_a_time() -> None:
         ops.fp8_fp4_gemm_nt(A.fp32, (room[past : past + 24 * 128].view(24, 128), FOUR_B.fp32[1]), **MX)
 
 
+@pytest.mark.parametrize("blocks", [(128, 128), (32, 128), (128, 32)])
+def test_two_4_bit_factors_that_are_spread_end_with_128(blocks: tuple[int, int]) -> None:
+    """Else what is behind both ends would be multiplied, in a copy that lies along k as well."""
+    a, b = (fp4(rows, 160, (1, block)) for rows, block in zip((16, 24), blocks, strict=True))
+    text = r"^a: k is 160; .* spreads the 4-bit numbers of a and b to bytes, 128 at a time, .* both factors to 256 with"
+    for rooms in ((a.data, b.data), tuple(torch.full((f.data.shape[0], 128), 0x77).char()[:, :80] for f in (a, b))):
+        pairs = [(data, factor.fp32[1]) for data, factor in zip(rooms, (a, b), strict=True)]
+        with pytest.raises(ValueError, match=text):
+            ops.fp8_fp4_gemm_nt(*pairs, recipe_a=(1, blocks[0]), recipe_b=(1, blocks[1]))
+    turned = ops.transpose_packed_fp4(b.data).mT, b.fp32[1]
+    with pytest.raises(ValueError, match=text):
+        ops.fp8_fp4_gemm_nt(a.fp32, turned, recipe_a=(1, blocks[0]), recipe_b=(1, blocks[1]))
+
+
 def test_extents_that_disagree() -> None:
     with pytest.raises(ValueError, match=r"^b: k is 256, but k of a is 160; they must be equal"):
         ops.fp8_fp4_gemm_nt(fp8(16, 160, (1, 32)).fp32, FOUR_B.fp32, **MX)
