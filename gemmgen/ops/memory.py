@@ -52,9 +52,9 @@ def _check_ends(spread: list[Operand], tensors: Tensors) -> None:
     if count % SPREAD_ELEMENTS:
         names, padded = " and ".join(each.name for each in spread), -(-count // SPREAD_ELEMENTS) * SPREAD_ELEMENTS
         raise ValueError(
-            f"{operand.name}: {operand.inner} is {count}; with these scales TMA spreads the 4-bit numbers of {names} to "
-            f"bytes, {SPREAD_ELEMENTS} at a time, and what is behind both would be multiplied; pad {operand.inner} of "
-            f"both factors to {padded} with zeros, or give both a scale for 32"
+            f"{operand.name}: {operand.inner} is {count}; with these scales TMA spreads the 4-bit numbers of {names} "
+            f"to bytes, {SPREAD_ELEMENTS} at a time, and what is behind both would be multiplied; pad {operand.inner} "
+            f"of both factors to {padded} with zeros, or give both a scale for 32"
         )
 
 

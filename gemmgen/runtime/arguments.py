@@ -22,7 +22,7 @@ SPREADING = "16u4_align16b"
 """Element of maps that give every 4-bit number a byte of its own on the way to shared memory."""
 SPREAD_ELEMENTS = 128
 """Such maps read as many at a time: contiguous extents are multiples of it, which rows have room for. Past the end are
-finite numbers, as all of 4 bits are, and meet zeros of the other factor; where both are read so nothing is past the end."""
+finite numbers, as all of 4 bits are, and meet zeros of the other factor; where both are read so, nothing is there."""
 
 
 class Encoder(Protocol):

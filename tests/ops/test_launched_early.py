@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ import torch
 
 import gemmgen
 from gemmgen import catalog, sim
-from gemmgen.backends import lower
+from gemmgen.backends import emit, lower
 from gemmgen.ir import KernelSpec
 from gemmgen.runtime import sim_target
 from gemmgen.runtime.arguments import Problem, TensorView, in_use
+from gemmgen.runtime.nvrtc import compile_ptx
 
 TILE = catalog.Shape(64, 32, groups=1, slots=2, unroll=1)
 PUSHING = catalog.bf16_gemm("nt", dataclasses.replace(TILE, splits=2), programmatic_launch=True)
@@ -27,7 +29,7 @@ def call(spec: KernelSpec) -> None:
     m, n, k = EXTENTS.values()
     a, b = (torch.randint(-2, 3, (rows, k)).bfloat16() for rows in (m, n))
     d = torch.full((m, n), torch.nan, dtype=torch.bfloat16)
-    with gemmgen.simulate("sm90"):
+    with gemmgen.simulate(spec.arch):
         gemmgen.op(spec)(a=a, b=b, d=d)
     assert torch.equal(d, (a.float() @ b.float().T).bfloat16())
 
@@ -49,6 +51,16 @@ def test_a_call_that_waits_is_right_and_one_that_does_not_is_found(
         call(spec)
     assert spec is WALKING or "): a, box" in str(found.value), "b is promised"
     call(spec.replace(name="plain", programmatic_launch=False, ahead=()))
+
+
+@pytest.mark.parametrize("shape", [catalog.PairShape(64), catalog.PairShape(64, 2)], ids=["one CTA", "pair"])
+def test_on_sm100_the_next_kernel_starts_when_this_one_has_its_columns(shape: catalog.PairShape) -> None:
+    """It might else take them and wait for this kernel, which would wait for them."""
+    spec = catalog.bf16_gemm_sm100("nt", shape).replace(programmatic_launch=True)
+    steps = r"tcgen05\.alloc.*?(?:bar\.sync|barrier\.cluster\.wait).*?\.launch_dependents.*griddepcontrol\.wait"
+    ptx = compile_ptx(emit(spec), "sm100", "early.cu").text
+    assert re.search(steps, ptx, re.DOTALL) and ptx.count("launch_dependents;") == 1
+    call(spec)
 
 
 def problem(**strides: int) -> Problem:

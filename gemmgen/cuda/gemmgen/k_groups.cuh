@@ -144,6 +144,7 @@ DEVICE void clear_k_by_warp(u32 slot, u32 from, u32 to) {
     for (u32 cta = 0; cta < CTAS; ++cta)
       clear_k<32, PLACES...>(slot, from, to, ptx::lane_index(),
                              [&](u32 to) { ptx::store_cluster_words(ptx::map_to_cta(to, cta), 0, 0, 0, 0); });
+    ptx::fence_cluster();
     ptx::fence_proxy_async_cluster();
   }
   ptx::sync_warp();

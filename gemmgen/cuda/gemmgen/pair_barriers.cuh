@@ -2,6 +2,7 @@
 #pragma once
 #include "gemmgen/ring.cuh"
 #include "ptx/control.cuh"
+#include "ptx/memory.cuh"
 #include "ptx/tcgen05.cuh"
 
 namespace gemmgen {
@@ -22,6 +23,15 @@ DEVICE void init_barriers(u32 full, u32 filling, u32 empty, u32 draining) {
 template <u32 SLOTS>
 DEVICE void drain(u32 empty, Cursor<SLOTS> at) {
   for (u32 slot = 0; slot < SLOTS; ++slot, at.advance()) ptx::mbarrier_wait(bar(empty, at.slot), at.phase ^ 1);
+}
+
+// What this CTA has done to shared memory comes before what copies and products of CTAS CTAs do to it next.
+template <u32 CTAS>
+DEVICE void fence_for() {
+  if constexpr (CTAS == 1)
+    ptx::fence_proxy_async();
+  else
+    ptx::fence_proxy_async_cluster();
 }
 
 // A whole warp waits and stays together, so that no lane falls a phase behind; its tcgen05 instructions come after.

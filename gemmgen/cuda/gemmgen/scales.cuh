@@ -2,6 +2,7 @@
 // place to the 32 rows of 16 bytes that the copy to tensor memory wants, and land in four columns per 128 rows.
 #pragma once
 #include "gemmgen/in_turn.cuh"
+#include "gemmgen/pair_barriers.cuh"
 #include "gemmgen/umma_operand.cuh"
 #include "ptx/control.cuh"
 #include "ptx/memory.cuh"
@@ -48,6 +49,8 @@ struct Scales {
 
   // By a whole warp. Word r of a group goes to byte 16 (r % 32) + 4 (r / 32). `rest` elements of k begin in this slot, and its
   // first row is the `skipped`th of the first box.
+  // The copy to tensor memory is that of CTAS CTAs, which read this CTA's shared memory, too.
+  template <u32 CTAS>
   DEVICE static void transpose(u32 slot, u32 rest, u32 skipped = 0) {
     const u32 lane = ptx::lane_index();
 #pragma unroll
@@ -59,7 +62,7 @@ struct Scales {
       ptx::sync_warp();
       ptx::store_shared_words(at + lane * 16, x[0], x[1], x[2], x[3]);
     }
-    ptx::fence_proxy_async();
+    fence_for<CTAS>();
     ptx::sync_warp();
   }
 };

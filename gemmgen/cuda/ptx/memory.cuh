@@ -111,4 +111,7 @@ DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" 
 // fence.proxy.async.shared::cluster, PTX 8.0, sm_90: the same of the shared memory of all CTAs of the cluster.
 DEVICE void fence_proxy_async_cluster() { asm volatile("fence.proxy.async.shared::cluster;" ::: "memory"); }
 
+// fence.acq_rel.cluster, PTX 7.8, sm_90: stores to other CTAs of the cluster come before what follows.
+DEVICE void fence_cluster() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
+
 }  // namespace ptx

@@ -124,11 +124,14 @@ DEVICE void fetch() {
     const u32 answer = ptx::smem_base() + tile::ANSWER + at.slot * 16;
     if (asks) ptx::mbarrier_wait(gemmgen::bar(tile::EMPTY, at.slot), at.phase ^ 1);
     ptx::mbarrier_arrive_expect_tx(full, tile::TX_BYTES);
-    if (asks) ptx::try_cancel<CTAS>(answer, full);
-    ptx::mbarrier_wait(full, at.phase);
+    if (asks) {
+      gemmgen::fence_for<CTAS>();  // the answer before this one has been read
+      ptx::try_cancel<CTAS>(answer, full);
+    }
+    gemmgen::wait_for_answer<CTAS>(full, at.phase);
     u32 cta;
     more = ptx::was_cancelled(answer, cta);
-    ptx::fence_proxy_async();
+    gemmgen::fence_for<CTAS>();
     if (!asks) gemmgen::arrive_at_leader<CTAS>(gemmgen::bar(tile::EMPTY, at.slot));
   }
 }

@@ -97,8 +97,8 @@ DEVICE void scales(const Params& p) {
     const u32 k_blocks = gemmgen::ceil_div(tile.k_count(), TILE_K);
     for (u32 kb = 0; kb < k_blocks; ++kb, at.advance()) {
       ptx::mbarrier_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);
-      ab::SFA::transpose(at.slot, tile.k_count() - kb * TILE_K);
-      ab::SFB::transpose(at.slot, tile.k_count() - kb * TILE_K);
+      ab::SFA::transpose<CTAS>(at.slot, tile.k_count() - kb * TILE_K);
+      ab::SFB::transpose<CTAS>(at.slot, tile.k_count() - kb * TILE_K);
       if (ptx::lane_index() == 0) gemmgen::arrive_at_leader<CTAS>(gemmgen::bar(ab::READY, at.slot));
     }
   }

@@ -117,8 +117,8 @@ DEVICE void scales(const Params& p) {
     for (u32 kb = 0; kb < k_blocks; ++kb) {
       if (kb % sf::EVERY == 0) {
         ptx::mbarrier_wait(gemmgen::bar(sf::FULL, sf_at.slot), sf_at.phase);
-        sf::SFA::transpose(sf_at.slot, p.k - kb * TILE_K);
-        sf::SFB::transpose(sf_at.slot, p.k - kb * TILE_K);
+        sf::SFA::transpose<CTAS>(sf_at.slot, p.k - kb * TILE_K);
+        sf::SFB::transpose<CTAS>(sf_at.slot, p.k - kb * TILE_K);
         if (ptx::lane_index() == 0) gemmgen::arrive_at_leader<CTAS>(gemmgen::bar(sf::READY, sf_at.slot));
         sf_at.advance();
       }

@@ -105,8 +105,8 @@ DEVICE void scales(const Params& p) {
   for (Schedule<true> tile(p.m, p.n); tile.valid(); tile.advance()) {
     for (u32 kb = 0; kb < k_blocks; ++kb, at.advance()) {
       ptx::mbarrier_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);
-      ab::SFA::transpose(at.slot, p.k - kb * TILE_K);
-      ab::SFB::transpose(at.slot, p.k - kb * TILE_K);
+      ab::SFA::transpose<CTAS>(at.slot, p.k - kb * TILE_K);
+      ab::SFB::transpose<CTAS>(at.slot, p.k - kb * TILE_K);
       if (ptx::lane_index() == 0) gemmgen::arrive_at_leader<CTAS>(gemmgen::bar(ab::READY, at.slot));
     }
   }
@@ -150,11 +150,14 @@ DEVICE void fetch() {
     const u32 answer = ptx::smem_base() + tile::ANSWER + at.slot * 16;
     if (asks) ptx::mbarrier_wait(gemmgen::bar(tile::EMPTY, at.slot), at.phase ^ 1);
     ptx::mbarrier_arrive_expect_tx(full, tile::TX_BYTES);
-    if (asks) ptx::try_cancel<CTAS>(answer, full);
-    ptx::mbarrier_wait(full, at.phase);
+    if (asks) {
+      gemmgen::fence_for<CTAS>();  // the answer before this one has been read
+      ptx::try_cancel<CTAS>(answer, full);
+    }
+    gemmgen::wait_for_answer<CTAS>(full, at.phase);
     u32 cta;
     more = ptx::was_cancelled(answer, cta);
-    ptx::fence_proxy_async();
+    gemmgen::fence_for<CTAS>();
     if (!asks) gemmgen::arrive_at_leader<CTAS>(gemmgen::bar(tile::EMPTY, at.slot));
   }
 }

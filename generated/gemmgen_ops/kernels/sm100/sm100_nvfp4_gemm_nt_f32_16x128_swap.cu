@@ -94,8 +94,8 @@ DEVICE void scales(const Params& p) {
   for (Schedule tile(p.m, p.n); tile.valid(); tile.advance()) {
     for (u32 kb = 0; kb < k_blocks; ++kb, at.advance()) {
       ptx::mbarrier_wait(gemmgen::bar(ab::FULL, at.slot), at.phase);
-      ab::SFA::transpose(at.slot, p.k - kb * TILE_K);
-      ab::SFB::transpose(at.slot, p.k - kb * TILE_K);
+      ab::SFA::transpose<CTAS>(at.slot, p.k - kb * TILE_K);
+      ab::SFB::transpose<CTAS>(at.slot, p.k - kb * TILE_K);
       if (ptx::lane_index() == 0) gemmgen::arrive_at_leader<CTAS>(gemmgen::bar(ab::READY, at.slot));
     }
   }
