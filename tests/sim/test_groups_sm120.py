@@ -10,14 +10,14 @@ import torch
 from grouped import Layout, Problem, by_counts, layout_by, summed
 
 from gemmgen.backends import lower
-from gemmgen.catalog import fused
+from gemmgen.catalog import finished_output, fused
 from gemmgen.catalog.dense_sm100 import Factor
 from gemmgen.catalog.dense_sm120 import WarpShape, bf16_gemm, scaled_gemm_nt
 from gemmgen.catalog.grouped import in_row_groups
 from gemmgen.catalog.shipped_sm100 import NVFP4
 from gemmgen.catalog.shipped_sm120 import scaled_gemm_sm120
 from gemmgen.commands.inputs import k_step
-from gemmgen.ir import Bias, DType, Gate, Keep, KernelSpec, Operand, Scale
+from gemmgen.ir import Bias, DType, Gate, Keep, KernelSpec, Operand, Quantise, Scale
 from gemmgen.runtime.simulation import SCHEDULES
 
 E4M3, E5M2, E2M1 = DType.E4M3, DType.E5M2, DType.E2M1
@@ -219,6 +219,27 @@ def test_epilogues_know_their_group_and_its_rows(name: str, by: str) -> None:
     odd = {"direct": 21, "c_swapped": 41}.get(name)
     n = 160 if dense.tile.n == 128 else 96 if dense.tile.n == 64 else odd
     problem(dense, by, n=n).run("random", seed=2)
+
+
+def mxfp4(dense: KernelSpec) -> KernelSpec:
+    """Two columns a byte, with a power of two for 32."""
+    d, sf = Operand(name="d", dtype=E2M1, box=("m", "n")), Operand(name="sf", dtype=DType.UE8M0, box=("m", "n/32"))
+    operands = (*(each for each in dense.operands if each.name != "d"), d, sf)
+    return dense.replace(operands=operands, epilogue=(Quantise(to="d", scales="sf", through="cd"),))
+
+
+NARROW = {
+    "rounded": lambda: finished_output(E4M3, False, None, None).of(bf16_gemm("nt", TINY)),
+    "mxfp4": lambda: mxfp4(bf16_gemm("nt", WarpShape(16, 32, warps=(1, 1), slots=2))),
+}
+
+
+@pytest.mark.parametrize(("kind", "by"), [("rounded", "ends"), ("mxfp4", "counts")])
+def test_staged_rows_of_16_bytes_that_a_group_cuts(kind: str, by: str) -> None:
+    """A box of them has fewer pieces than a warp has lanes."""
+    dense = NARROW[kind]()
+    assert lower(dense).store.row_bytes == 16
+    problem(dense, by, n=2 * dense.tile.n).run("random")
 
 
 @pytest.mark.parametrize("name", ["mxfp8_words", "mxfp8_direct", "fp8"])

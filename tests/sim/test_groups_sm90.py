@@ -13,7 +13,7 @@ from grouped import Layout, Problem, by_counts, layout_by, summed
 
 from gemmgen import catalog
 from gemmgen.backends import lower
-from gemmgen.catalog import Shape, bf16_gemm, fp8_gemm_nt, fused
+from gemmgen.catalog import Shape, bf16_gemm, finished_output, fp8_gemm_nt, fused
 from gemmgen.catalog.grouped import in_row_groups
 from gemmgen.commands.inputs import k_step
 from gemmgen.ir import Bias, DType, Gate, Keep, KernelSpec, Operand, Quantise, Scale
@@ -94,6 +94,21 @@ def test_every_kind_of_tile(kind: str, shape: Shape, by: str) -> None:
 @pytest.mark.parametrize(("kind", "alignment", "zero_padding"), [("fp8", 4, False), ("bf16_nt", 64, True)])
 def test_groups_that_start_at_multiples(kind: str, alignment: int, zero_padding: bool) -> None:
     problem(KINDS[kind](LOW), "ends", alignment, zero_padding=zero_padding).run("random")
+
+
+NARROW = {
+    "bf16": lambda: bf16_gemm("nt", Shape(64, 40, groups=1)),
+    "fp8": lambda: fp8_gemm_nt(Shape(64, 40, groups=1)),
+    "rounded": lambda: finished_output(DType.E4M3, False, None, None).of(bf16_gemm("nt", Shape(64, 48, groups=1))),
+}
+
+
+@pytest.mark.parametrize(("kind", "by"), [("bf16", "ids"), ("bf16", "ends"), ("fp8", "counts"), ("rounded", "ends")])
+def test_staged_rows_of_16_bytes_that_a_group_cuts(kind: str, by: str) -> None:
+    """A box of them has fewer pieces than a warp has lanes."""
+    dense = NARROW[kind]()
+    assert lower(dense).store.row_bytes == 16
+    problem(dense, by, n=2 * dense.tile.n).run("random")
 
 
 EMPTIES = ((0, 0, 5, 20), (9, 0, 0, 18), (17, 2, 0, 0), (0, 150, 0), (0, 0, 0, 0), (1, 1, 1))

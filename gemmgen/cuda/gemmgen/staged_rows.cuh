@@ -53,13 +53,14 @@ class GroupBoxes {
 using GroupClipped = GroupBoxes<false>;
 using GroupAdded = GroupBoxes<true>;
 
-// Lanes copy the first `bytes` of those of the box's ROWS rows that are above `rows`, 16 bytes at a time. A row of the output
-// begins at `to`, `pitch` bytes behind the one before.
+// Lanes copy the first `bytes` of those of the box's ROWS rows that are above `rows`, fewer than ROWS, 16 bytes at a time: of
+// rows of 16 or 32 bytes a box may have fewer pieces than a warp has lanes, and those left over find no row. A row of the
+// output begins at `to`, `pitch` bytes behind the one before.
 template <u32 ROW_BYTES, u32 ROWS>
 DEVICE void copy_rows(u8* to, u64 pitch, u32 rows, u32 bytes, u32 from) {
   constexpr u32 CHUNKS = ROW_BYTES / 16;
 #pragma unroll
-  for (u32 i = 0; i < CHUNKS * ROWS / 32; ++i) {
+  for (u32 i = 0; i < (CHUNKS * ROWS + 31) / 32; ++i) {
     const u32 at = i * 32 + ptx::lane_index(), row = at / CHUNKS, byte = at % CHUNKS * 16;
     if (row >= rows || byte >= bytes) continue;
     uint4 x;
