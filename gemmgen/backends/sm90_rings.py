@@ -25,6 +25,10 @@ def mainloop_ring(spec: KernelSpec, roles: tuple[RolePlan, ...], mma: MmaPlan) -
     ring = spec.ring(body.fills[0])
     if ring.every != 1:
         raise ValueError(f"ring {ring.name!r} turns every {ring.every} K blocks; what is multiplied turns every block")
+    if ring.slots == 1 and mma.sfa is None:
+        raise ValueError(
+            f"ring {ring.name!r} has 1 slot; without promote a slot goes back behind the next one's products, so use 2"
+        )
     parts = [_part(spec, mma, spec.operand(name)) for name in ring.holds]
     parts.sort(key=lambda part: part.bytes % 1024 != 0)
     check_boxes(spec, parts)

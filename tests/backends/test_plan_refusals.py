@@ -204,6 +204,11 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         ring(FP8, "ab", slots=7),
         "ring 'ab' with 7 slots needs 265",
     ),
+    "one slot without promotion": (
+        BF16,
+        ring(BF16, "ab", slots=1),
+        "ring 'ab' has 1 slot; without promote a slot goes back behind the next one's products, so use 2",
+    ),
     "no room": (
         BF16,
         {"tile": Tile(m=128, n=256, k=512)},
