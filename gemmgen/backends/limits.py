@@ -58,3 +58,9 @@ def shared_limit(arch: Arch, ctas_per_sm: int) -> int:
     limits = LIMITS[arch]
     share = limits.shared_per_sm // ctas_per_sm - limits.shared_reserved
     return min(limits.shared_per_cta, share // 1024 * 1024 if ctas_per_sm > 1 else share)
+
+
+def registers_at_launch(arch: Arch, threads: int, ctas_per_sm: int) -> int:
+    """The most registers that each of a CTA's threads starts with; they come by eights."""
+    limits = LIMITS[arch]
+    return min(limits.registers_per_thread, limits.registers_per_sm // (threads * ctas_per_sm) // 8 * 8)

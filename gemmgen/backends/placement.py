@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gemmgen.backends.limits import LIMITS, shared_limit
+from gemmgen.backends.limits import LIMITS, registers_at_launch, shared_limit
 from gemmgen.ir import KernelSpec, Part, RingPlan, RolePlan
 
 TMA_ALIGNMENT = 1024
@@ -65,10 +65,29 @@ def _check_registers(spec: KernelSpec, roles: Sequence[RolePlan]) -> None:
     for role in asked:
         if role.warps % 4:
             raise ValueError(f"role {role.name!r} has {role.warps} warps; setmaxnreg needs whole warpgroups of 4")
-    total = sum(role.warps * 32 * (role.registers or 0) for role in asked) * spec.ctas_per_sm
-    limit = LIMITS[spec.arch].registers_per_sm
-    if total > limit:
-        raise ValueError(f"spec {spec.name!r}: roles need {total} registers, {spec.arch} has {limit}; lower a role's")
+    _check_pool(spec, {role.name: (role.warps * 32, role.registers or 0) for role in asked})
+
+
+def _check_pool(spec: KernelSpec, asked: dict[str, tuple[int, int]]) -> None:
+    """Roles share what the launch gave the CTA: one that asks for more waits for ever.
+
+    That is no more a thread than the role that grows asks for, because ptxas compiles for no more.
+    """
+    threads = sum(each for each, _ in asked.values())
+    share = registers_at_launch(spec.arch, threads, spec.ctas_per_sm)
+    most, by = min((asked[spec.math.name][1], f"role {spec.math.name!r} asks for"), (share, "a launch gives"))
+    where = f"{by} {most} for each of {threads} threads{_of_ctas(spec)}"
+    shrinks = asked[spec.load.name][1]
+    if shrinks > most:
+        raise ValueError(f"role {spec.load.name!r} shrinks to {shrinks} registers, but {where}; lower it")
+    total = sum(count * registers for count, registers in asked.values())
+    pool = threads * align(most, 8)
+    if total > pool:
+        raise ValueError(f"spec {spec.name!r}: roles need {total} registers of {pool}, as {where}; lower a role's")
+
+
+def _of_ctas(spec: KernelSpec) -> str:
+    return f" of {spec.ctas_per_sm} CTAs an SM" if spec.ctas_per_sm > 1 else ""
 
 
 @dataclass(frozen=True)

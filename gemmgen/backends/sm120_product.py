@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from gemmgen.backends.common import majorness
-from gemmgen.backends.limits import LIMITS
+from gemmgen.backends.limits import registers_at_launch
 from gemmgen.ir import DType, KernelSpec, MmaSync, MmaSyncPlan, Operand, split_axis
 
 STEP_BYTES = 32
@@ -160,10 +160,8 @@ def _check_registers(spec: KernelSpec, mma: MmaSyncPlan) -> None:
     fragments = 4 * mma.row_blocks + 2 * mma.column_blocks
     scales = mma.row_blocks + mma.column_blocks if mma.sfa else 0
     needed = mma.accumulators + fragments + scales + 40
-    limits = LIMITS[spec.arch]
-    threads = sum(role.warps for role in spec.roles) * 32 * spec.ctas_per_sm
-    share = min(limits.registers_per_thread, limits.registers_per_sm // threads // 8 * 8)
-    limit = spec.math.registers or share
+    threads = sum(role.warps for role in spec.roles) * 32
+    limit = spec.math.registers or registers_at_launch(spec.arch, threads, spec.ctas_per_sm)
     if needed > limit:
         raise ValueError(
             f"tile {spec.tile.m}x{spec.tile.n} on {mma.warp_rows}x{mma.warp_columns} warps needs {needed} registers a "

@@ -124,8 +124,23 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
     ),
     "registers": (
         FP8,
-        {"roles": role(FP8, "load", registers=56)},
-        "roles need 66560 registers, sm90 has 65536; lower a role's",
+        {"roles": role(FP8, "load", registers=48)},
+        "roles need 65536 registers of 64512, as a launch gives 168 for each of 384 threads; lower a role's",
+    ),
+    "registers of two CTAs": (
+        FP8,
+        {"ctas_per_sm": 2},
+        "roles need 64512 registers of 30720, as a launch gives 80 for each of 384 threads of 2 CTAs an SM",
+    ),
+    "registers of a role that grows little": (
+        FP8,
+        {"roles": (FP8.load.replace(registers=160), FP8.math.replace(registers=152))},
+        "role 'load' shrinks to 160 registers, but role 'math' asks for 152 for each of 384 threads; lower it",
+    ),
+    "registers that a launch does not give": (
+        FP8,
+        {"roles": role(FP8, "load", registers=176)},
+        "role 'load' shrinks to 176 registers, but a launch gives 168 for each of 384 threads; lower it",
     ),
     "uneven parts": (FP8, {"schedule": CutRemainder(parts=5)}, "tile.n is 128, no multiple of 40; change parts"),
     "parts of a cluster's tile": (

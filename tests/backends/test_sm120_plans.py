@@ -81,7 +81,7 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
     "registers of the SM": (
         BF16,
         role(BF16, "load", registers=64),
-        "roles need 67584 registers, sm120 has 65536; lower a role's",
+        "roles need 67584 registers of 64512, as a launch gives 168",
     ),
     "registers of a thread": (
         BF16,
