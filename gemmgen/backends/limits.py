@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from gemmgen.ir import Arch
 
+LANES = 32
+QUARTERS = 4
+"""Parts of an SM, each with its own warps and registers."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -61,6 +65,7 @@ def shared_limit(arch: Arch, ctas_per_sm: int) -> int:
 
 
 def registers_at_launch(arch: Arch, threads: int, ctas_per_sm: int) -> int:
-    """The most registers that each of a CTA's threads starts with; they come by eights."""
+    """The most registers a thread starts with, as ptxas has it: a quarter of the warps shares a quarter, by eights."""
     limits = LIMITS[arch]
-    return min(limits.registers_per_thread, limits.registers_per_sm // (threads * ctas_per_sm) // 8 * 8)
+    quarter = -(-threads * ctas_per_sm // (QUARTERS * LANES))
+    return min(limits.registers_per_thread, limits.registers_per_sm // (quarter * QUARTERS * LANES) // 8 * 8)

@@ -21,6 +21,7 @@ from gemmgen.backends.common import (
     step_plans,
     store_map,
 )
+from gemmgen.backends.limits import registers_at_launch
 from gemmgen.backends.placement import BARRIER_BYTES, place_rings, place_roles
 from gemmgen.backends.reductions import reduction_workspaces
 from gemmgen.backends.sm100_cast import (
@@ -65,6 +66,10 @@ ELEMENTS: dict[DType, Literal["u8", "bf16", "f32", "i32", "16u4_align16b"]] = {
     DType.UE4M3X4: "i32",
 }
 """How the copy engine names elements; a 4-bit operand that is not packed gets a byte each in shared memory."""
+GATED_PART = 64
+"""Columns that a gate reads at once and joins."""
+OTHER_REGISTERS = 24
+"""What a thread that stores has besides sums."""
 
 
 def lower(spec: KernelSpec) -> Plan:
@@ -76,6 +81,7 @@ def lower(spec: KernelSpec) -> Plan:
     roles = place_roles(spec)
     mma = product(spec)
     store = _output_path(spec, mma)
+    _check_registers(spec, mma, store)
     sums = accumulator_ring(spec, mma, roles)
     footprints = [*operand_rings(spec, mma), sums, *staging_ring(store, roles), *launch_ring(spec, mma, roles)]
     footprints += cast_ring(spec, mma, sums.columns * (sums.slots or 1), COLUMNS)
@@ -164,6 +170,19 @@ def _output_path(spec: KernelSpec, mma: UmmaPlan) -> StorePlan:
         **quantising(spec, row_bytes * 8 // output.dtype.bits),
     )
     return split_heads(spec, plan)
+
+
+def _check_registers(spec: KernelSpec, mma: UmmaPlan, store: StorePlan) -> None:
+    """What a lane reads of tensor memory at once must be in registers, with some others: that of a gate once more."""
+    held = store.row_bytes * 8 // store.dtype.bits if mma.lane_axis == "m" else store.rows
+    needed = held + (min(2 * held, GATED_PART) if spec.gate else 0) + OTHER_REGISTERS
+    threads = sum(role.warps for role in spec.roles) * 32
+    share = registers_at_launch(spec.arch, threads, spec.ctas_per_sm)
+    if needed > share:
+        raise ValueError(
+            f"output {store.operand!r} is stored {held} elements a lane at a time, which takes {needed} registers, "
+            f"and a launch of {threads} gives {share} to each; use fewer warps"
+        )
 
 
 def _columns_at_once(spec: KernelSpec) -> int:

@@ -25,7 +25,7 @@ from gemmgen.backends.common import (
     store_map,
 )
 from gemmgen.backends.groups import found_run_bytes, found_runs, map_bytes, map_edits
-from gemmgen.backends.limits import LIMITS
+from gemmgen.backends.limits import LIMITS, registers_at_launch
 from gemmgen.backends.placement import align, place_rings, place_roles
 from gemmgen.backends.reductions import reduction_workspaces
 from gemmgen.backends.sm90_push import (
@@ -76,6 +76,8 @@ STEP_BYTES = 32
 """One wgmma consumes 32 bytes of K per row, whatever the element type."""
 BLOCK_ROWS = 64
 """One wgmma produces 64 rows."""
+OTHER_REGISTERS = 24
+"""What a thread that multiplies has besides sums."""
 CAST_WIDTH = 64
 """The widest product whose first factor lies in registers that has a wrapper."""
 ELEMENTS: dict[DType, Literal["u8", "bf16", "f32"]] = {DType.E4M3: "u8", DType.BF16: "bf16", DType.F32: "f32"}
@@ -234,11 +236,15 @@ def _check_accumulators(spec: KernelSpec, mma: MmaPlan) -> None:
     partial = mma.partials * mma.width // 2 if mma.sfa else 0
     if mma.cast_a:
         partial = 4 * mma.steps * mma.row_blocks * mma.unroll + 32
-    limit = (spec.math.registers or LIMITS[spec.arch].registers_per_thread) - 24
+    limit = (spec.math.registers or LIMITS[spec.arch].registers_per_thread) - OTHER_REGISTERS
+    if spec.math.registers is None:
+        share = registers_at_launch(spec.arch, sum(role.warps for role in spec.roles) * LANES, spec.ctas_per_sm)
+        limit = min(limit, share - (0 if mma.cast_a else OTHER_REGISTERS))  # those of a cast are among its partial ones
     if mma.accumulators + partial > limit:
         raise ValueError(
             f"tile {spec.tile.m}x{spec.tile.n} on {mma.groups} warpgroups needs {mma.accumulators + partial} "
             f"accumulator registers a thread, at most {limit} are left; use a smaller tile, width or more warps"
+            f"{f', or fewer CTAs than {spec.ctas_per_sm} an SM' if spec.ctas_per_sm > 1 else ''}"
         )
 
 

@@ -289,6 +289,11 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         {"tile": Tile(m=256, n=256, k=128)},
         "tile 256x256 on 2 warpgroups needs 384 accumulator registers a thread, at most 208 are left",
     ),
+    "accumulators of CTAs that share an SM": (
+        catalog.fp8_gemm_nt(catalog.Shape(64, 64, groups=1, ctas_per_sm=2)),
+        {"ctas_per_sm": 4},
+        "at most 56 are left; use a smaller tile, width or more warps, or fewer CTAs than 4 an SM",
+    ),
     "multicast rows": (
         catalog.bf16_gemm("nt", catalog.Shape(128, 24)),
         {"cluster": Cluster(m=2)},

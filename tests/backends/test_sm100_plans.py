@@ -69,6 +69,11 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         role(BF16, "store", warps=8),
         "needs one role with body TmemStore and 4 warps: each reaches 32 lanes of tensor memory",
     ),
+    "many warps": (
+        BF16,
+        role(BF16, "mma", warps=16),
+        "which takes 88 registers, and a launch of 672 gives 80 to each; use fewer warps",
+    ),
     "storing warpgroup": (
         BF16,
         {"roles": (BF16.roles[1], BF16.roles[0], *BF16.roles[2:])},
