@@ -93,10 +93,12 @@ def _call(spec: KernelSpec, body: MmaSync, a: Operand, b: Operand) -> Call:
     plain: dict[DType, Call] = {DType.BF16: "bf16", DType.F32: "tf32", DType.E4M3: "e4m3"}
     if not scales and len(types) == 1 and a.dtype in plain:
         return plain[a.dtype]
-    if spec.prologue:
+    if spec.prologue and not scales:
         return "tf32"
-    if body.packed and types == {DType.E2M1} and len(scales) == 1:
-        return "mxf4nvf4_2x" if scales == {DType.UE8M0X4} else "mxf4nvf4_4x"
+    if scales == {DType.UE8M0X4} and body.packed and types == {DType.E2M1}:
+        return "mxf4nvf4_2x"
+    if scales == {DType.UE4M3X4} and body.packed and types == {DType.E2M1}:
+        return "mxf4nvf4_4x"
     if scales == {DType.UE8M0X4} and not body.packed and types <= {DType.E4M3, DType.E5M2, DType.E2M1}:
         return "mxf8f6f4"
     raise ValueError(

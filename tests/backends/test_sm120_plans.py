@@ -174,6 +174,14 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         operand(MXFP4, "sfb", dtype=DType.UE4M3X4),
         "no mma.sync takes packed e2m1 by e2m1 with ue4m3x4 and ue8m0x4 scales",
     ),
+    **{
+        f"packed 4-bit with {dtype} scales": (
+            MXFP4,
+            {"operands": tuple(x.replace(dtype=dtype) if x.name.startswith("sf") else x for x in MXFP4.operands)},
+            f"no mma.sync takes packed e2m1 by e2m1 with {dtype} scales",
+        )
+        for dtype in (DType.F32, DType.BF16, DType.E4M3, DType.UE8M0)
+    },
     "n-contiguous 8-bit": (
         FP8,
         operand(FP8, "b", major="n"),
