@@ -12,10 +12,10 @@ from gemmgen.backends.placement import align
 from gemmgen.ir import (
     Arch,
     Broadcast,
-    ClusterSplitK,
     DType,
     KernelSpec,
     KGroups,
+    Multiplier,
     Node,
     Operand,
     Param,
@@ -57,9 +57,7 @@ def digest(spec: Node) -> str:
 
 
 def check_cluster(spec: KernelSpec) -> None:
-    """Refuse clusters of more CTAs than are lowered for the architecture, and what only one has."""
-    if isinstance(spec.schedule, ClusterSplitK) and spec.arch != Arch.SM90:
-        raise ValueError(f"spec {spec.name!r} has schedule cluster_split_k, which is lowered for sm90 alone")
+    """Refuse clusters of more CTAs than are lowered for the architecture, and hints that only one has."""
     for field in ("evict_first", "part_rows", "to_l2"):
         if spec.arch != Arch.SM90 and getattr(spec.load.body, field, None):
             raise ValueError(f"role {spec.load.name!r} has {field}, which is lowered for sm90 alone; leave it out")
@@ -68,6 +66,15 @@ def check_cluster(spec: KernelSpec) -> None:
         raise ValueError(
             f"cluster {spec.cluster.m}x{spec.cluster.n} has {spec.cluster.size} CTAs; at most {limit} here"
         )
+
+
+def check_factors(spec: KernelSpec) -> None:
+    """Refuse factors that are not what every product here multiplies."""
+    body = spec.math.body
+    assert isinstance(body, Multiplier)
+    a, b = spec.operand(body.a), spec.operand(body.b)
+    if (set(a.plane), set(b.plane)) != ({"m", "k"}, {"n", "k"}):
+        raise ValueError(f"operands {a.name!r} and {b.name!r} have boxes {a.box} and {b.box}; need m by k and n by k")
 
 
 BOX_LIMIT = 256

@@ -11,6 +11,7 @@ from typing import Literal
 from gemmgen.backends.common import (
     SWIZZLE_BYTES,
     check_cluster,
+    check_factors,
     check_groups,
     digest,
     mapped_axes,
@@ -22,6 +23,7 @@ from gemmgen.backends.common import (
     store_map,
 )
 from gemmgen.backends.limits import registers_at_launch
+from gemmgen.backends.lowered import check_lowered
 from gemmgen.backends.placement import BARRIER_BYTES, place_rings, place_roles
 from gemmgen.backends.reductions import reduction_workspaces
 from gemmgen.backends.sm100_cast import (
@@ -41,7 +43,6 @@ from gemmgen.backends.sm100_rings import (
     staging_ring,
 )
 from gemmgen.ir import (
-    CutRemainder,
     DType,
     KernelSpec,
     Part,
@@ -74,7 +75,9 @@ OTHER_REGISTERS = 24
 
 def lower(spec: KernelSpec) -> Plan:
     """The plan of an sm100 spec. Raises ``ValueError`` naming what does not fit and what to change."""
+    check_lowered(spec)
     check_cluster(spec)
+    check_factors(spec)
     check_groups(spec)
     check_cast(spec)
     _check_roles(spec)
@@ -115,9 +118,13 @@ def lower(spec: KernelSpec) -> Plan:
 
 
 def _check_roles(spec: KernelSpec) -> None:
-    if isinstance(spec.schedule, CutRemainder):
-        raise ValueError(f"spec {spec.name!r} has schedule cut_remainder, which sm100 does not have; use Persistent")
     body = multiplier(spec)
+    asking = [role for role in spec.roles if role.registers is not None]
+    if asking:
+        raise ValueError(
+            f"role {asking[0].name!r} asks for {asking[0].registers} registers, which roles of sm100 do not exchange; "
+            "leave them out"
+        )
     storing = [role for role in spec.roles if isinstance(role.body, TmemStore)]
     if len(storing) != 1 or storing[0].warps != LANES // WARP_ROWS:
         raise ValueError(

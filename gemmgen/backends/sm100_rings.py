@@ -27,6 +27,12 @@ ANSWER_BYTES = 16
 def operand_rings(spec: KernelSpec, mma: UmmaPlan) -> list[Footprint]:
     body = spec.load.body
     assert isinstance(body, TmaLoad)
+    apart = [name for name in body.fills if {mma.a, mma.b} & set(spec.ring(name).holds)]
+    if len(apart) > 1:
+        raise ValueError(
+            f"rings {apart[0]!r} and {apart[1]!r} hold {mma.a!r} and {mma.b!r} apart; sm100 loads both through one "
+            "ring, so let it hold both"
+        )
     return [_operand_ring(spec, mma, name) for name in body.fills]
 
 

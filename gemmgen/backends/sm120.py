@@ -10,6 +10,7 @@ from typing import Literal
 from gemmgen.backends.common import (
     SWIZZLE_BYTES,
     check_cluster,
+    check_factors,
     check_groups,
     check_k_groups,
     check_starts,
@@ -25,6 +26,7 @@ from gemmgen.backends.common import (
     store_map,
 )
 from gemmgen.backends.groups import WORDS_A_CHUNK
+from gemmgen.backends.lowered import check_lowered
 from gemmgen.backends.placement import TMA_ALIGNMENT, Footprint, align, place_rings, place_roles
 from gemmgen.backends.reductions import reduction_workspaces
 from gemmgen.backends.sm120_product import (
@@ -37,10 +39,8 @@ from gemmgen.backends.sm120_product import (
     spreads,
 )
 from gemmgen.ir import (
-    CutRemainder,
     DType,
     KernelSpec,
-    LaunchControl,
     MmaSyncPlan,
     Operand,
     Part,
@@ -71,9 +71,10 @@ ELEMENTS: dict[DType, Literal["u8", "bf16", "f32", "i32"]] = {
 
 def lower(spec: KernelSpec) -> Plan:
     """The plan of an sm120 spec. Raises ``ValueError`` naming what does not fit and what to change."""
+    check_lowered(spec)
     check_cluster(spec)
+    check_factors(spec)
     check_groups(spec)
-    _check_schedule(spec)
     roles = place_roles(spec)
     mma = product(spec)
     store = _output_path(spec, mma)
@@ -102,12 +103,6 @@ def lower(spec: KernelSpec) -> Plan:
         workspaces=workspaces,
         groups=spec.groups,
     )
-
-
-def _check_schedule(spec: KernelSpec) -> None:
-    if isinstance(spec.schedule, LaunchControl | CutRemainder):
-        kind = spec.schedule.kind
-        raise ValueError(f"spec {spec.name!r} has schedule {kind}, which sm120 does not have; use Persistent")
 
 
 # ---------------------------------------------------------------------------------------------- rings

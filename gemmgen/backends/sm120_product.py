@@ -26,8 +26,7 @@ BLOCKS: dict[Call, tuple[int, ...]] = {"mxf8f6f4": (32, 128), "mxf4nvf4_2x": (32
 
 def multiplier(spec: KernelSpec) -> MmaSync:
     """The body of the role that multiplies."""
-    if not isinstance(spec.math.body, MmaSync):
-        raise ValueError(f"role {spec.math.name!r} has body {spec.math.body.kind}; sm120 multiplies with MmaSync")
+    assert isinstance(spec.math.body, MmaSync)
     return spec.math.body
 
 

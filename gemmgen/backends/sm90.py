@@ -11,6 +11,7 @@ from typing import Literal
 from gemmgen.backends.common import (
     SWIZZLE_BYTES,
     check_cluster,
+    check_factors,
     check_groups,
     check_k_groups,
     check_starts,
@@ -26,6 +27,7 @@ from gemmgen.backends.common import (
 )
 from gemmgen.backends.groups import found_run_bytes, found_runs, map_bytes, map_edits
 from gemmgen.backends.limits import LIMITS, registers_at_launch
+from gemmgen.backends.lowered import check_lowered
 from gemmgen.backends.placement import align, place_rings, place_roles
 from gemmgen.backends.reductions import reduction_workspaces
 from gemmgen.backends.sm90_push import (
@@ -86,7 +88,9 @@ ELEMENTS: dict[DType, Literal["u8", "bf16", "f32"]] = {DType.E4M3: "u8", DType.B
 
 def lower(spec: KernelSpec) -> Plan:
     """The plan of an sm90 spec. Raises ``ValueError`` naming what does not fit and what to change."""
+    check_lowered(spec)
     check_cluster(spec)
+    check_factors(spec)
     check_groups(spec)
     check_swapped(spec)
     check_cluster_split_k(spec)
@@ -196,8 +200,6 @@ def _matrix_instruction(spec: KernelSpec, roles: tuple[RolePlan, ...]) -> MmaPla
 
 
 def _check_operands(spec: KernelSpec, a: Operand, b: Operand) -> None:
-    if (set(a.plane), set(b.plane)) != ({"m", "k"}, {"n", "k"}):
-        raise ValueError(f"operands {a.name!r} and {b.name!r} have boxes {a.box} and {b.box}; need m by k and n by k")
     if (a.dtype, b.dtype) not in {(DType.E4M3, DType.E4M3), (DType.BF16, DType.BF16)} and not spec.prologue:
         raise ValueError(
             f"no wgmma multiplies {a.dtype} by {b.dtype} here; use e4m3 by e4m3, bf16 by bf16, or bf16 by f32 with a "

@@ -39,7 +39,7 @@ def gated(spec: KernelSpec) -> dict[str, Any]:
 
 
 REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
-    "another architecture": (SM100, {"schedule": ClusterSplitK()}, "cluster_split_k, which is lowered for sm90 alone"),
+    "another architecture": (SM100, {"schedule": ClusterSplitK()}, "cluster_split_k, which sm100 does not have; use"),
     "multicast": (SPLIT, {"cluster": Cluster(m=2)}, "and a cluster that multicasts; its CTAs have unlike K blocks"),
     "reductions": (SPLIT, reducing(SPLIT), "and reduces to 'sums'; tiles of a reduction are stored by one CTA"),
     "many loading warps": (SPLIT, loading(SPLIT, warps=2), "warps that multiply come first, then one that loads"),

@@ -15,7 +15,9 @@ from gemmgen.ir import (
     Cluster,
     CutRemainder,
     DType,
+    FetchTiles,
     KernelSpec,
+    LaunchControl,
     OneTile,
     Operand,
     Persistent,
@@ -23,6 +25,8 @@ from gemmgen.ir import (
     Role,
     Store,
     Tile,
+    TmemStore,
+    TransposeScales,
 )
 
 FP8 = catalog.fp8_gemm_nt(catalog.Shape(128, 128))
@@ -72,6 +76,18 @@ def parts(spec: KernelSpec, rows: int = 32) -> dict[str, Any]:
     return {"roles": role(spec, "load", body=spec.load.body.replace(part_rows=rows))}
 
 
+FETCHED = {
+    "schedule": LaunchControl(),
+    "rings": (*BF16.rings, Ring(name="q", turns="launch")),
+    "roles": (*BF16.roles, Role(name="fetch", warps=4, registers=24, body=FetchTiles(fills=("q",)))),
+}
+
+
+def with_role(spec: KernelSpec, body: Any) -> dict[str, Any]:
+    """A role that has nothing to do with the others."""
+    return {"roles": (*spec.roles, Role(name="extra", warps=4, registers=24, body=body))}
+
+
 REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
     "groups behind a prologue": (PRENORM, {}, "has groups and a prologue; only products without one are grouped"),
     "parts of the whole": (FP8, parts(FP8, 128), "has part_rows=128: tile.m is 128, which is not several of those"),
@@ -100,6 +116,21 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         SWAPPED,
         {"roles": role(SWAPPED, "math", body=SWAPPED.math.body.replace(staged_rows=40))},
         "role 'math' has staged_rows=40: a product has 96, which is not several of those; use a divisor",
+    ),
+    "a schedule of another architecture": (
+        BF16,
+        FETCHED,
+        "has schedule launch_control, which sm90 does not have; use Persistent, or set arch to sm100",
+    ),
+    "a role of another architecture": (
+        BF16,
+        with_role(BF16, TmemStore(drains=("ab",))),
+        "role 'extra' has body tmem_store, which sm90 does not have; remove it, or set arch to sm100",
+    ),
+    "scales that nobody transposes here": (
+        FP8,
+        with_role(FP8, TransposeScales(hands_on=("ab",))),
+        "role 'extra' has body transpose_scales, which sm90 does not have",
     ),
     "cluster": (FP8, {"cluster": Cluster(m=2, n=2)}, "cluster 2x2 has 4 CTAs; at most 2 here"),
     "warps": (

@@ -63,6 +63,37 @@ def by_wgmma(spec: KernelSpec) -> dict[str, Any]:
 REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
     "cluster size": (BF16, {"cluster": Cluster(m=2, n=2)}, "cluster 2x2 has 4 CTAs; at most 2 here"),
     "cut remainder": (BF16, {"schedule": CutRemainder(parts=2)}, "schedule cut_remainder, which sm100 does not have"),
+    "a second role with the same body": (
+        FP8,
+        {"roles": (*FP8.roles, FP8.roles[-1].replace(name="again"))},
+        "role 'again' has body transpose_scales, as role 'scales' has; sm100 lowers one, so remove either",
+    ),
+    "factors the other way round": (
+        BF16,
+        body(BF16, a="b", b="a"),
+        "operands 'b' and 'a' have boxes ('n', 'k') and ('m', 'k'); need m by k and n by k",
+    ),
+    "half a factor": (BF16, operand(BF16, "a", box=("m/2", "k")), "'b' have boxes ('m/2', 'k') and ('n', 'k'); need m"),
+    "factors in rings of their own": (
+        BF16,
+        {
+            "rings": (*ring(BF16, "ab", holds=("a",))["rings"], Ring(name="bs", holds=("b",))),
+            "roles": tuple(
+                (
+                    each.replace(body=each.body.replace(**{field: ("ab", "bs")}))
+                    if (field := {"load": "fills", "mma": "drains"}.get(each.name))
+                    else each
+                )
+                for each in BF16.roles
+            ),
+        },
+        "rings 'ab' and 'bs' hold 'a' and 'b' apart; sm100 loads both through one ring, so let it hold both",
+    ),
+    "registers": (
+        BF16,
+        {"roles": tuple(each.replace(warps=4, registers=64) for each in BF16.roles)},
+        "role 'store' asks for 64 registers, which roles of sm100 do not exchange; leave them out",
+    ),
     "multiplier": (BF16, by_wgmma(BF16), "role 'mma' has body wgmma; sm100 multiplies with Tcgen05"),
     "storing warps": (
         BF16,

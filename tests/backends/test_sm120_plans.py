@@ -27,6 +27,7 @@ from gemmgen.ir import (
     SplitK,
     Store,
     Tile,
+    TmemStore,
     Wgmma,
 )
 from gemmgen.runtime.compiler import cached_ptx
@@ -73,6 +74,17 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
     "cluster": (BF16, {"cluster": Cluster(m=2)}, "cluster 2x1 has 2 CTAs; at most 1 here"),
     "cut remainder": (BF16, {"schedule": CutRemainder(parts=2)}, "schedule cut_remainder, which sm120 does not have"),
     "launch control": (BF16, launch_control(), "schedule launch_control, which sm120 does not have; use Persistent"),
+    "a role of another architecture": (
+        BF16,
+        {"roles": (*BF16.roles, Role(name="extra", warps=4, registers=24, body=TmemStore(drains=("ab",))))},
+        "role 'extra' has body tmem_store, which sm120 does not have; remove it, or set arch to sm100",
+    ),
+    "factors the other way round": (
+        BF16,
+        body(BF16, a="b", b="a"),
+        "operands 'b' and 'a' have boxes ('n', 'k') and ('m', 'k'); need m by k and n by k",
+    ),
+    "half a factor": (BF16, operand(BF16, "a", box=("m/2", "k")), "'b' have boxes ('m/2', 'k') and ('n', 'k'); need m"),
     "multiplier": (
         BF16,
         role(BF16, "math", body=Wgmma(drains=("ab",))),
