@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from gemmgen.ir.dtype import Arch, DType
 from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import Operand, split_axis
 from gemmgen.ir.plan import Param, Plan, TensorMapPlan
+from gemmgen.ir.reserved import KERNELS, check_free
 from gemmgen.ir.spec import KernelSpec
 
 SCALES_PER_WORD = 4
@@ -36,6 +37,11 @@ class LayoutSpec(Node):
     destination: Operand
     fill_pads: bool = False
     warps: Annotated[int, Field(ge=1, le=8)] = 8
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_free(cls, name: str) -> str:
+        return check_free("spec", name, KERNELS)
 
     @property
     def operands(self) -> tuple[Operand, Operand]:

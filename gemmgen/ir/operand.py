@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from gemmgen.ir.dtype import DType
 from gemmgen.ir.node import Name, Node
-from gemmgen.ir.reserved import RESERVED
+from gemmgen.ir.reserved import RESERVED, check_free
 
 OUTERMOST = ("s", "g")
 """Axes of slices and of groups, which come first in a box and are of no one matrix."""
@@ -77,12 +77,7 @@ class Operand(Node):
     @field_validator("name")
     @classmethod
     def _name_is_free(cls, name: str) -> str:
-        if name in RESERVED:
-            raise ValueError(
-                f"operand {name!r} is called by a word of Python or CUDA, or one that emitted text has a meaning for; "
-                f"rename it, {name + '_'!r} say"
-            )
-        return name
+        return check_free("operand", name, RESERVED)
 
     @field_validator("box")
     @classmethod

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from gemmgen.ir.node import Name, Node
+from gemmgen.ir.reserved import RINGS, ROLES, check_free
 
 
 class Ring(Node):
@@ -29,6 +30,11 @@ class Ring(Node):
     def carries_data(self) -> bool:
         """Whether slots hold operands or accumulators; a ``launch`` ring carries the next tile to every role."""
         return self.turns != "launch"
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_free(cls, name: str) -> str:
+        return check_free("ring", name, RINGS)
 
     @model_validator(mode="after")
     def _holds_something(self) -> Ring:
@@ -273,3 +279,8 @@ class Role(Node):
     warps: Annotated[int, Field(ge=1, le=32)]
     body: Body
     registers: Annotated[int, Field(ge=24, le=256, multiple_of=8)] | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_free(cls, name: str) -> str:
+        return check_free("role", name, ROLES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from gemmgen.ir.chain import INSTEAD, QUANTISED, Chain
 from gemmgen.ir.dtype import Arch
@@ -14,11 +14,14 @@ from gemmgen.ir.node import Name, Node
 from gemmgen.ir.operand import Operand
 from gemmgen.ir.prologue import prologue_fits, slices_fit
 from gemmgen.ir.reading import ahead_fits, fetched_fit, hints_fit, reads_fit
+from gemmgen.ir.reserved import KERNELS, check_free
 from gemmgen.ir.roles import FetchTiles, Multiplier, Ring, Role, TmaLoad, TransposeScales
 from gemmgen.ir.schedule import Cluster, LaunchControl, Persistent, Schedule, SplitK, Tile
 from gemmgen.ir.steps import Gate, PrologueStep, Quantise, Step, Store
 
 _T = TypeVar("_T", Operand, Ring)
+LOADED = ("boxes", "scales", "strips")
+"""What the functions of the role that loads are called behind its name."""
 GATED_COLUMNS = 16
 """Columns that a gate takes at a time: 8 of gate and 8 of up."""
 
@@ -102,6 +105,11 @@ class KernelSpec(Node):
         """How many columns of the output so many columns of the product become."""
         return columns // 2 if self.gate else columns
 
+    @field_validator("name")
+    @classmethod
+    def _name_is_free(cls, name: str) -> str:
+        return check_free("spec", name, KERNELS)
+
     @model_validator(mode="after")
     def _check(self) -> KernelSpec:
         for check in CHECKS:
@@ -123,6 +131,20 @@ def _names_are_unique(spec: KernelSpec) -> None:
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"spec {spec.name!r}: {what} define {name!r} twice; rename one")
+
+
+def _names_are_apart(spec: KernelSpec) -> None:
+    """Rings, roles and the kernel stand side by side in the text, and functions of the role that loads."""
+    parts = {f"{spec.load.name}_{part}": f"a function of role {spec.load.name!r}" for part in LOADED}
+    roles = {role.name: f"role {role.name!r}" for role in spec.roles}
+    for what, names, others in (
+        ("role", tuple(roles), parts),
+        ("ring", tuple(ring.name for ring in spec.rings), roles | parts),
+        ("spec", (spec.name,), roles | parts),
+    ):
+        for name in names:
+            if name in others:
+                raise ValueError(f"spec {spec.name!r}: {what} {name!r} is called as {others[name]}; rename either")
 
 
 def _roles_are_complete(spec: KernelSpec) -> None:
@@ -238,6 +260,7 @@ def _blocks_fit(spec: KernelSpec, step: Quantise, where: str) -> None:
 CHECKS = (
     _names_are_unique,
     _roles_are_complete,
+    _names_are_apart,
     _rings_are_joined,
     _schedule_is_served,
     reads_fit,

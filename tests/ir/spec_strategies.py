@@ -29,8 +29,11 @@ from gemmgen.ir import (
     TmaLoad,
     Wgmma,
 )
+from gemmgen.ir.reserved import KERNELS
 
-NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,20}", fullmatch=True)
+NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,20}", fullmatch=True).filter(
+    lambda name: name not in KERNELS and name not in ("load", "math")
+)
 SCHEDULES = st.one_of(
     st.builds(OneTile, raster_group=st.integers(1, 64)),
     st.builds(Persistent, raster_group=st.integers(1, 64)),
