@@ -116,6 +116,10 @@ class Footprint:
         to = TMA_ALIGNMENT if self.turns == "store" else 128
         return align(sum(align(part.bytes * slots, _alignment(part)) for part in self.parts), to)
 
+    def takes(self, slots: int) -> int:
+        """Data of so many slots, and their barriers."""
+        return self.bytes(slots) + self.barrier_bytes * slots
+
 
 def place_rings(spec: KernelSpec, rings: Sequence[Footprint], extra: int = 0) -> tuple[tuple[RingPlan, ...], int]:
     """Addresses for staging buffers, then the other rings' data, then all barriers, then ``extra`` bytes; and the sum.
@@ -145,21 +149,32 @@ def _with_slots(spec: KernelSpec, ring: Footprint, rings: Sequence[Footprint], l
     if ring.slots is not None:
         return ring
     others = [other for other in rings if other is not ring]
-    taken = sum(other.bytes(other.slots or 1) + other.barrier_bytes * (other.slots or 1) for other in others)
-    return replace(ring, slots=_deepest(spec, ring, limit - taken))
-
-
-def _deepest(spec: KernelSpec, ring: Footprint, room: int) -> int:
+    room = limit - sum(other.takes(other.slots or 1) for other in others)
     slots = 1
-    while slots < MAX_SLOTS and ring.bytes(slots + 1) + ring.barrier_bytes * (slots + 1) <= room:
+    while slots < MAX_SLOTS and ring.takes(slots + 1) <= room:
         slots += 1
     if slots < 2:
-        slot = sum(part.bytes for part in ring.parts)
-        raise ValueError(
-            f"ring {ring.name!r}: one slot takes {slot} B and {room} B of shared memory are left on {spec.arch}; "
-            "a pipeline needs 2 slots, so use a smaller tile"
-        )
-    return slots
+        _refuse_room(spec, ring, others, room)
+    return replace(ring, slots=slots)
+
+
+def _refuse_room(spec: KernelSpec, ring: Footprint, others: Sequence[Footprint], room: int) -> None:
+    """The ring that could leave enough by itself is at fault, or else the tile is."""
+    needed = ring.takes(2)
+    for other in others:
+        slots = other.slots or 1
+        fewer = [each for each in range(1, slots) if room + other.takes(slots) - other.takes(each) >= needed]
+        if fewer:
+            raise ValueError(
+                f"ring {other.name!r} with {slots} slots takes {other.takes(slots)} B of shared memory, and ring "
+                f"{ring.name!r}, which needs 2 slots, {needed} B: more than {spec.arch} has; lower the slots of "
+                f"{other.name!r} to {fewer[-1]}"
+            )
+    slot = sum(part.bytes for part in ring.parts)
+    raise ValueError(
+        f"ring {ring.name!r}: one slot takes {slot} B and {max(room, 0)} B of shared memory are left on {spec.arch}; "
+        "a pipeline needs 2 slots, so use a smaller tile"
+    )
 
 
 def _with_barriers(ring: Footprint, parts: tuple[Part, ...], slots: int, start: int) -> RingPlan:

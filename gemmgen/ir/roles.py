@@ -45,6 +45,8 @@ class Ring(Node):
             )
         if self.turns == "launch" and (self.holds or self.space != "smem"):
             raise ValueError(f"ring {self.name!r} turns with launches: it is in shared memory and holds no operand")
+        if twice := [name for name in self.holds if self.holds.count(name) > 1]:
+            raise ValueError(f"ring {self.name!r} holds {twice[0]!r} twice; name it once")
         if self.space == "smem" and self.turns != "launch" and not self.holds:
             raise ValueError(f"ring {self.name!r} holds no operand; name at least one")
         return self

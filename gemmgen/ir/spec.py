@@ -163,9 +163,12 @@ def _rings_are_joined(spec: KernelSpec) -> None:
         handed_on = role.body.hands_on if isinstance(role.body, TransposeScales) else ()
         for name in (*role.body.fills, *role.body.drains, *handed_on):
             spec.ring(name)
+    held: dict[str, str] = {}
     for ring in spec.rings:
         for name in ring.holds:
             spec.operand(name)
+            if ring.turns == "k" and held.setdefault(name, ring.name) != ring.name:
+                raise ValueError(f"rings {held[name]!r} and {ring.name!r} both hold {name!r}; leave it out of either")
         if ring.turns != "store":
             _ring_is_joined(spec, ring)
 

@@ -255,6 +255,11 @@ REFUSALS: dict[str, tuple[KernelSpec, dict[str, Any], str]] = {
         ring(BF16, "ab", slots=1),
         "ring 'ab' has 1 slot; without promote a slot goes back behind the next one's products, so use 2",
     ),
+    "no room beside another ring": (
+        FP8,
+        ring(FP8, "cd", slots=20),
+        "ring 'cd' with 20 slots takes 327680 B of shared memory, and ring 'ab', which needs 2 slots, 66",
+    ),
     "no room": (
         BF16,
         {"tile": Tile(m=128, n=256, k=512)},

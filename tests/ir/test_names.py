@@ -1,4 +1,4 @@
-"""What rings, roles and kernels may not be called by, by the sentence that says so."""
+"""What rings, roles and kernels may not be called by, and operands that rings name twice, by the sentences."""
 
 from __future__ import annotations
 
@@ -38,6 +38,19 @@ def test_what_stands_side_by_side_is_told_apart(changes: dict[str, Any], sentenc
     with pytest.raises(ValidationError) as raised:
         SPEC.replace(**changes)
     assert sentence in str(raised.value)
+
+
+def test_a_ring_holds_an_operand_once() -> None:
+    with pytest.raises(ValidationError, match="ring 'ab' holds 'a' twice; name it once"):
+        Ring(name="ab", holds=("a", "b", "a"))
+
+
+def test_one_ring_holds_an_operand() -> None:
+    rings = (*SPEC.rings, Ring(name="more", holds=("a",)))
+    load = SPEC.load.replace(body=SPEC.load.body.replace(fills=("ab", "more")))
+    math = SPEC.math.replace(body=SPEC.math.body.replace(drains=("ab", "more")))
+    with pytest.raises(ValidationError, match="rings 'ab' and 'more' both hold 'a'; leave it out of either"):
+        SPEC.replace(rings=rings, roles=(load, math))
 
 
 @pytest.mark.parametrize(
