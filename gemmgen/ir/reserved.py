@@ -8,6 +8,8 @@ AXES = ("m", "n", "k")
 CALLS = ("self", "others")
 TYPES = ("u8", "u16", "u32", "u64", "i32", "bf16", "bf16x2", "f16", "f16x2", "e4m3", "e4m3x2", "e5m2", "e5m2x2")
 SCOPES = ("gemmgen", "ptx", "float2")
+FUNCTIONS = ("announce_barriers", "wait_for_barriers")
+"""What schedule cluster_split_k has beside roles."""
 LOCALS = ("p", "warp", "tmem")
 """What a kernel has in front of the calls of its roles."""
 MATHS = (
@@ -32,9 +34,9 @@ CPP = (
 )
 WORDS = (*CPP.split(" "), *TYPES, *SCOPES)
 RESERVED = frozenset((*kwlist, *WORDS, *AXES, *CALLS))
-RINGS = frozenset((*WORDS, "std"))
+RINGS = frozenset((*WORDS, *FUNCTIONS, "std"))
 """Rings are namespaces."""
-ROLES = frozenset((*WORDS, *LOCALS, "std"))
+ROLES = frozenset((*WORDS, *FUNCTIONS, *LOCALS, "std"))
 """Roles are functions in a namespace of the file's own."""
 KERNELS = frozenset(
     (*kwlist, *WORDS, *MATHS.split(" "), *(f"{each}f" for each in MATHS.split(" ")), *LIBRARY.split(" "))

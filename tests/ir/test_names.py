@@ -56,7 +56,7 @@ def test_one_ring_holds_an_operand() -> None:
 @pytest.mark.parametrize(
     ("what", "build", "words"),
     [
-        ("ring", lambda name: Ring(name=name, holds=("a",)), ("std", "u32", "ptx", "int", "float2")),
+        ("ring", lambda name: Ring(name=name, holds=("a",)), ("std", "u32", "ptx", "int", "wait_for_barriers")),
         ("role", lambda name: SPEC.math.replace(name=name), ("p", "warp", "tmem", "new", "std", "bf16")),
         (
             "spec",
