@@ -56,7 +56,9 @@ Set = Annotated[
         help="Edit a field of the spec, such as tile.n=256 or rings.ab.slots=4. May be repeated.",
     ),
 ]
-Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file instead of standard output.")]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Write to this file instead of standard output, which - means.")
+]
 
 
 class Place(StrEnum):

@@ -34,7 +34,7 @@ def compile_all(specs: Sequence[AnySpec], arch: str | None = None, table: Path |
         spilling += spills(resources) > 0
     print_table(COLUMNS, rows)
     if table:
-        deliver(markdown(rows, f"NVRTC {version('nvidia-cuda-nvrtc')}"), table)
+        deliver(markdown(rows, f"NVRTC {version('nvidia-cuda-nvrtc')}"), table, "--table")
     return spilling
 
 

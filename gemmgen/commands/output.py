@@ -5,6 +5,7 @@ Knows nothing of specs or kernels.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -56,12 +57,47 @@ def progress(items: Sequence[_T], doing: str) -> Iterator[_T]:
     yield from track(items, description=doing, console=Console(stderr=True), transient=True)
 
 
-def deliver(data: str | bytes, path: Path | None) -> None:
-    """Write to a file by rename, or to standard output."""
+def deliver(data: str | bytes, path: Path | None, option: str = "-o") -> None:
+    """Write to a file, or to standard output, which "-" means as well; ``option`` is the word that named the file.
+
+    A file is replaced by a rename, so that nobody reads half of one; a link stays, and what it leads to is replaced.
+    Pipes and devices are written to.
+    """
     raw = data.encode() if isinstance(data, str) else data
-    if path is None:
+    if path is None or path == Path("-") or _is_standard_output(path):
         sys.stdout.flush()
         sys.stdout.buffer.write(raw)
         sys.stdout.buffer.flush()
+        return
+    try:
+        why = _no_place(path)
+        if why is None:
+            _write(path, raw)
+    except BrokenPipeError:  # whoever read it has gone, which is nobody's mistake
+        raise
+    except OSError as error:  # without its path, which may be a temporary one
+        why = f"cannot be written: {error.strerror}; name another file"
+    if why is not None:
+        raise OSError(f"{option}: {str(path)!r} {why}")
+
+
+def _write(path: Path, raw: bytes) -> None:
+    if path.exists() and not path.is_file():
+        path.write_bytes(raw)
     else:
-        write_by_rename(path, raw)
+        write_by_rename(path.resolve(), raw)
+
+
+def _no_place(path: Path) -> str | None:
+    if path.is_dir():
+        return "is a folder; name a file in it"
+    folder = path.resolve().parent
+    return None if folder.is_dir() else f"cannot be written, as there is no folder {folder}; make it first"
+
+
+def _is_standard_output(path: Path) -> bool:
+    """Whether a link such as /dev/stdout leads to what is standard output already, maybe a file that is appended to."""
+    try:
+        return path.is_symlink() and os.path.samestat(path.stat(), os.fstat(1))
+    except OSError:
+        return False
