@@ -58,7 +58,7 @@ class Problem:
         self.launch, self.reductions_of = launch, reductions_of
         self.dense, self.spec, self.layout = dense, spec, layout
         self.sizes = {"m": layout.rows, "n": n, "k": k, "g": layout.groups}
-        self.parts = parts(dense, layout, n, k, seed, draw)
+        self.parts = parts(spec, dense, layout, n, k, seed, draw)
         self.operands: Operands = laid_out(spec, layout, self.parts, n, k, poison, SENTINEL)
 
     def run(self, schedule: str = "early", seed: int = 0, sms: int = 3) -> list[dict[str, torch.Tensor]]:

@@ -98,20 +98,28 @@ def dense(spec: KernelSpec) -> KernelSpec:
 
 
 def parts(
-    product: KernelSpec, layout: Layout, n: int, k: int, seed: int, draw: Draw = random_operands
+    spec: KernelSpec, product: KernelSpec, layout: Layout, n: int, k: int, seed: int, draw: Draw = random_operands
 ) -> list[Operands]:
-    """Operands of each group's own problem; a group without rows draws one, and numbers are the same for all."""
+    """Operands of each group's own problem; a group without rows draws one, and what groups share is the same."""
     found = [
         draw(product, {"m": max(count, 1), "n": n, "k": k}, seed + group)
         for group, (_, count) in enumerate(layout.spans)
     ]
-    return with_equal_numbers(product, found)
+    return with_shared(spec, found)
 
 
-def with_equal_numbers(product: KernelSpec, groups: list[Operands]) -> list[Operands]:
-    """Every group with the first one's host numbers, of which a call has one each."""
-    numbers = {each.name: groups[0][each.name] for each in product.operands if each.is_scalar}
-    return [{**group, **numbers} for group in groups]
+def with_shared(spec: KernelSpec, groups: list[Operands]) -> list[Operands]:
+    """Every group with the first one's of what a call has one of for all."""
+    shared = {each.name: groups[0][each.name] for each in spec.operands if is_shared(spec, each)}
+    return [{**group, **shared} for group in groups]
+
+
+def is_shared(spec: KernelSpec, operand: Operand) -> bool:
+    """Whether all groups read the same: it has no axis of groups, nor the one that is shared out."""
+    assert spec.groups is not None
+    cut = "m" if isinstance(spec.groups, RowGroups) else "k"
+    own = operand.grouped or cut in operand.axes or operand.name == spec.groups.layout
+    return not own and operand not in spec.outputs
 
 
 def laid_out(
@@ -130,7 +138,7 @@ def laid_out(
     for operand in spec.operands:
         if operand.name == spec.groups.layout:
             found[operand.name] = torch.tensor(layout.given, dtype=torch.int32)
-        elif operand.is_scalar:
+        elif is_shared(spec, operand):
             found[operand.name] = groups[0][operand.name]
         else:
             tensor = room(operand, sizes, unwritten if operand in spec.outputs else poison)

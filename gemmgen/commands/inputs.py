@@ -53,7 +53,8 @@ def random_operands(spec: KernelSpec, sizes: Mapping[str, int], seed: int, devic
             found[operand.name] = lay_out(_representable(values, operand, spec), operand)
     written = {output.name: poisoned(output, sizes, device) for output in spec.outputs}
     if spec.accumulates:
-        written[spec.output.name].copy_(torch.randn(_shape(spec.output, sizes), generator=generator, device=device))
+        there = torch.randn(expected_shape(spec.output, sizes), generator=generator, device=device)
+        written[spec.output.name].copy_(there)
     return {**found, **written}
 
 
@@ -119,9 +120,12 @@ def _scales(spec: KernelSpec) -> BlockScale | None:
 
 
 def quantise(values: torch.Tensor, data: Operand, scale: Operand) -> tuple[torch.Tensor, torch.Tensor]:
-    """``values`` [m or n, k] as stored codes and scales: a granule's largest magnitude meets the type's largest."""
+    """``values`` [m or n, k] as stored codes and scales: a granule's largest magnitude meets the type's largest.
+
+    It meets 1 in types that have fp32's range, whose largest would leave it in a product.
+    """
     gran = granule(scale)
-    scales = block_amax(values, gran).clamp(min=AMAX_FLOOR) / LARGEST[data.dtype]
+    scales = block_amax(values, gran).clamp(min=AMAX_FLOOR) / LARGEST.get(data.dtype, 1.0)
     if scale.dtype == DType.UE8M0X4:
         scales = ceil_to_ue8m0(scales)
     elif scale.dtype == DType.UE4M3X4:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from gemmgen.commands import groups
-from gemmgen.commands.groups import NAN, SHARES, Layout, with_equal_numbers
+from gemmgen.commands.groups import NAN, SHARES, Layout, is_shared, with_shared
 from gemmgen.commands.inputs import Operands, lay_out, random_operands
 from gemmgen.ir import KernelSpec, KGroups, Operand, split_axis
 
@@ -54,13 +54,13 @@ def dense(spec: KernelSpec) -> KernelSpec:
     return alone.replace(operands=tuple(each.replace(ragged=False) for each in alone.operands))
 
 
-def parts(product: KernelSpec, layout: KLayout, m: int, n: int, seed: int) -> list[Operands]:
-    """Operands of each group's own problem; numbers are the same for all."""
+def parts(spec: KernelSpec, product: KernelSpec, layout: KLayout, m: int, n: int, seed: int) -> list[Operands]:
+    """Operands of each group's own problem; what groups share is the same for all."""
     found = [
         random_operands(product, {"m": m, "n": n, "k": count}, seed + group)
         for group, (_, count) in enumerate(layout.spans)
     ]
-    return with_equal_numbers(product, found)
+    return with_shared(spec, found)
 
 
 def laid_out(spec: KernelSpec, layout: KLayout, own: list[Operands], m: int, n: int) -> Operands:
@@ -73,11 +73,13 @@ def laid_out(spec: KernelSpec, layout: KLayout, own: list[Operands], m: int, n: 
         tensors = [each for each in given if isinstance(each, torch.Tensor)]
         if operand.name == spec.groups.layout:
             found[operand.name] = torch.tensor(layout.given, dtype=torch.int32)
-        elif operand.is_scalar:
+        elif is_shared(spec, operand):
             found[operand.name] = given[0]
         elif operand.ragged:
-            behind = tensors[0].new_full((len(tensors[0]), 1), -1)
-            found[operand.name] = lay_out(torch.cat([*tensors, behind], 1), operand)
+            along = _along_k(operand)
+            rows = tensors[0].shape[1 - along]
+            behind = tensors[0].new_full((rows, 1) if along else (1, rows), -1)
+            found[operand.name] = lay_out(torch.cat([*tensors, behind], along), operand)
         elif spec.groups.apart and operand.box[-1] == "k":
             found[operand.name] = _one_behind_the_other(tensors, layout)
         else:
@@ -104,7 +106,12 @@ def _in_one(
             if operand not in spec.outputs or spec.accumulates:
                 room[group].copy_(tensor)
             continue
-        along = next(at for at, axis in enumerate(operand.box) if split_axis(axis)[0] == "k")
+        along = _along_k(operand)
         per = split_axis(operand.box[along])[1]
         room.narrow(along, begin // per, -(-count // per)).copy_(tensor)
     return room
+
+
+def _along_k(operand: Operand) -> int:
+    """Which of an operand's dimensions k is."""
+    return operand.axes.index("k")

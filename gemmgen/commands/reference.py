@@ -96,7 +96,7 @@ def reference(spec: KernelSpec, operands: Operands, output: str | None = None, s
         if isinstance(step, Reduce) and step.to == output:
             return result
     if spec.accumulates:
-        result = result + _numbers(operands[spec.output.name], spec.output)
+        result = result + _stored(spec, _numbers(operands[spec.output.name], spec.output))
     return result
 
 
@@ -292,10 +292,9 @@ def numbers_of(spec: KernelSpec, outputs: Operands, output: str | None = None) -
     step = spec.epilogue[-1]
     value = outputs[output or spec.output.name]
     assert isinstance(value, torch.Tensor)
-    if spec.output.heads is not None and output in (None, spec.output.name):
-        return value[:, head_columns(spec.output.heads, value.shape[1])]
     if not isinstance(step, Quantise) or output not in (None, step.to):
         value = value.sum(0) if spec.sliced else value
+        value = _stored(spec, value) if output in (None, spec.output.name) else value
         return value[:, None] if value.dim() == 1 else value
     data, scales = spec.operand(step.to), spec.operand(step.scales)
     codes = _numbers(value, data)
@@ -303,6 +302,11 @@ def numbers_of(spec: KernelSpec, outputs: Operands, output: str | None = None) -
     spread_scales = spread(_numbers(outputs[scales.name], scales), (1, size), *codes.shape)
     tensor_scale = outputs[step.tensor_scale] if step.tensor_scale else 1.0
     return codes * spread_scales * (tensor_scale.double() if isinstance(tensor_scale, torch.Tensor) else tensor_scale)
+
+
+def _stored(spec: KernelSpec, value: torch.Tensor) -> torch.Tensor:
+    """The columns of an output's rows that are the product's."""
+    return value[:, head_columns(spec.output.heads, value.shape[1])] if spec.output.heads else value
 
 
 def head_columns(heads: HeadSplit, stored: int) -> torch.Tensor:

@@ -106,11 +106,11 @@ def _execute_groups(spec: KernelSpec, sizes: Sizes, device: torch.device, schedu
     """Uneven groups, each judged by itself; what is of none must be left as it was."""
     if isinstance(spec.groups, KGroups):
         of_k, product = k_groups.drawn(spec, sizes.k), k_groups.dense(spec)
-        own, layout = k_groups.parts(product, of_k, sizes.m, sizes.n, seed), of_k.outputs(sizes.m)
+        own, layout = k_groups.parts(spec, product, of_k, sizes.m, sizes.n, seed), of_k.outputs(sizes.m)
         operands = k_groups.laid_out(spec, of_k, own, sizes.m, sizes.n)
     else:
         layout, product = groups.drawn(spec, sizes.m), groups.dense(spec)
-        own = groups.parts(product, layout, sizes.n, sizes.k, seed)
+        own = groups.parts(spec, product, layout, sizes.n, sizes.k, seed)
         operands = groups.laid_out(spec, layout, own, sizes.n, sizes.k)
     started = time.perf_counter()
     outputs, warnings = _call(spec, operands, device, schedule, seed)

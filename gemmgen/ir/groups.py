@@ -117,6 +117,11 @@ def _no_group_axis(spec: KernelSpec) -> None:
 
 def _rows_fit(spec: KernelSpec, groups: RowGroups, where: str) -> None:
     own = groups.by == "counts"
+    if not any("g" in operand.axes for operand in spec.operands):
+        raise ValueError(
+            f"{where} by {groups.by}, but no operand has an axis 'g': nothing says how many there are; put 'g' first "
+            "in what each group has its own of"
+        )
     for operand in spec.operands:
         if operand.name != groups.layout and "m" in operand.axes and ("g" in operand.axes) != own:
             raise ValueError(
