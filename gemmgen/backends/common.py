@@ -6,10 +6,12 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from gemmgen import catalog
 from gemmgen.backends.groups import WORDS_A_CHUNK, check_found_runs, edits_maps, shifted_rows
 from gemmgen.backends.limits import LIMITS
 from gemmgen.backends.placement import align
 from gemmgen.ir import (
+    AnyPlan,
     Arch,
     Broadcast,
     DType,
@@ -54,6 +56,12 @@ STORED: dict[DType, Literal["u8", "bf16", "f16", "f32"]] = {
 def digest(spec: Node) -> str:
     """Twelve hexadecimal digits that change when the spec does."""
     return hashlib.sha256(spec.to_json().encode()).hexdigest()[:12]
+
+
+def is_shipped(plan: AnyPlan) -> bool:
+    """Whether the catalog has this very spec by its name, so that ``gemmgen emit NAME`` prints it again."""
+    spec = catalog.all_specs().get(plan.name)
+    return spec is not None and digest(spec) == plan.spec_digest
 
 
 def check_cluster(spec: KernelSpec) -> None:
