@@ -5,6 +5,7 @@ Knows the selection and its costs; it compiles and launches nothing.
 
 from __future__ import annotations
 
+import difflib
 import json
 import sys
 from dataclasses import dataclass
@@ -12,10 +13,12 @@ from dataclasses import dataclass
 from gemmgen.commands.output import print_table
 from gemmgen.commands.place import Place, place, stores_directly
 from gemmgen.commands.targets import Sizes
+from gemmgen.generate.operators import OPERATORS
 from gemmgen.ir import Arch
 from gemmgen.ops import choice
 from gemmgen.ops.choice_prenorm import PRENORM
 from gemmgen.ops.family import Candidate, Selection
+from gemmgen.ops.groups import GROUPED_NAME
 from gemmgen.ops.selection import NAME_FORMS, NAMES, Choices, select
 
 
@@ -56,13 +59,12 @@ def explain(operator: str, sizes: Sizes, arch: str | None, card: str | None, eve
         raise ValueError(
             f"operator: {PRENORM} takes its form by two comparisons, not by costs: read gemmgen/ops/choice_prenorm.py"
         )
-    if operator not in NAMES:
-        raise ValueError(f"operator: {operator!r} is unknown; use {NAME_FORMS}")
+    product = _product(operator)
     if sizes.m == 0 or sizes.n == 0:
         raise ValueError(
             f"-m, -n: are {sizes.m} and {sizes.n}; D is empty, so a call launches nothing; explain 1 or more of both"
         )
-    where = place(operator, arch, card)
+    where = place(product, arch, card)
     choices = Choices(arch=where.arch, card=where.card, direct_store=stores_directly(sizes.n))
     selection = select(operator, sizes.m, sizes.n, sizes.k, where.sms, choices)
     unit = UNITS[where.arch]
@@ -70,20 +72,38 @@ def explain(operator: str, sizes: Sizes, arch: str | None, card: str | None, eve
         facts = {"operator": operator, "m": sizes.m, "n": sizes.n, "k": sizes.k, **_facts(selection, where, unit)}
         sys.stdout.write(json.dumps(facts, indent=2) + "\n")
         return
-    sys.stdout.write(f"{operator}, m={sizes.m} n={sizes.n} k={sizes.k}, D in bf16, on {where}\n")
+    rows = f"m={sizes.m}" if operator == product else f"one group of m={sizes.m} rows,"
+    sys.stdout.write(f"{operator}, {rows} n={sizes.n} k={sizes.k}, D in bf16, on {where}\n")
     sys.stdout.write(f"{caution}\n\n" if (caution := unit.caution(where.card)) else "\n")
     ordered = _cheapest_first(selection)
     shown = [each for at, each in enumerate(ordered) if every or at < MOST_SHOWN or each is selection.picked]
     names = _names(*shown)
-    rows = [
+    lines = [
         [each.spec.name, f"{unit.of(each):.1f}", *(_cell(each, name, unit) for name in names), _mark(each, selection)]
         for each in shown
     ]
-    print_table(["kernel", unit.name, *names, ""], rows)
+    print_table(["kernel", unit.name, *names, ""], lines)
     if len(shown) < len(ordered):
         most = f"up to {unit.of(ordered[-1]):.1f} {unit.name}"
         sys.stdout.write(f"and {len(ordered) - len(shown)} more, {most}; --all shows them\n")
     sys.stdout.write(f"\n{reason(selection, unit)}\n")
+
+
+def _product(operator: str) -> str:
+    """The name that tiles are chosen by: of an operator of groups of rows, the product of each."""
+    if operator in NAMES:
+        return operator
+    if operator in OPERATORS and (match := GROUPED_NAME.fullmatch(operator)) is not None:
+        return match["product"] + match["output"]
+    if operator in OPERATORS:
+        raise ValueError(
+            f"operator: {operator}'s tile depends on how its groups share k, which explain is not told; `gemmgen list` "
+            "shows its kernels"
+        )
+    grouped = [each for each in OPERATORS if GROUPED_NAME.fullmatch(each)]
+    close = difflib.get_close_matches(operator, [*NAMES, *grouped], n=3, cutoff=0.75)
+    hint = f", did you mean {' or '.join(close)}?" if close else ""
+    raise ValueError(f"operator: {operator!r} is unknown{hint}; use {NAME_FORMS}; or one of {', '.join(grouped)}")
 
 
 def reason(selection: Selection, unit: Unit) -> str:

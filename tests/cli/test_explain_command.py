@@ -111,10 +111,24 @@ def test_a_measured_entry_is_said_to_have_decided(
     )
 
 
+@pytest.mark.parametrize("form", ["fp8_gemm_nt_contiguous", "bf16_gemm_nt_masked", "fp8_gemm_nt_contiguous_mxfp8out"])
+@pytest.mark.parametrize("arch", ["sm90", "sm100"])
+def test_products_of_groups_are_explained_by_one_group(gemmgen: Command, form: str, arch: str) -> None:
+    """The kernel is the one that other commands take by the operator's name."""
+    words = (f"m_grouped_{form}", "-m", 512, "-n", 4096, "-k", 2048, "--arch", arch)
+    done = gemmgen("explain", *words)
+    assert done.status == 0 and f"m_grouped_{form}, one group of m=512 rows, n=4096" in done.out, done.err
+    taken = next(line.split()[0] for line in done.out.splitlines() if line.endswith("<- rule"))
+    assert gemmgen("plan", *words).out.startswith(f"{taken}: ")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("fp8_gemm",), "operator: 'fp8_gemm' is unknown; use one of fp8_gemm_nt"),
+        (("fp8_gemm",), "operator: 'fp8_gemm' is unknown, did you mean fp8_gemm_"),
+        (("zzz",), "operator: 'zzz' is unknown; use one of fp8_gemm_nt"),
+        (("m_grouped_fp8_gemm_nt_maskd",), "did you mean m_grouped_fp8_gemm_nt_masked or"),
+        (("k_grouped_bf16_gemm_tn_contiguous",), "depends on how its groups share k, which explain is not told"),
         (
             ("fp8_gemm_nt_relu_bias",),
             "followed by _bias, _ACTIVATION or _bias_ACTIVATION, ACTIVATION being one of relu,",
