@@ -36,6 +36,8 @@ class Launch:
 def list_entries(file: Path) -> None:
     """A line a kernel: its parameters in bytes and its static shared memory."""
     module = sim.load(file.read_text(encoding="utf-8"))
+    if not module.entries:
+        raise ValueError(f"{file}: has no .entry, so there is nothing to run; give PTX text with a kernel")
     rows = [
         [name, len(entry.instrs), ", ".join(str(param.nbytes) for param in entry.params) or "-", entry.shared_bytes]
         for name, entry in module.entries.items()

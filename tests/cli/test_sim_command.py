@@ -37,6 +37,14 @@ def test_the_ptx_we_emit_can_be_listed(gemmgen: Command, tmp_path: Path) -> None
     assert gemmgen("sim", path).out.splitlines()[1].split()[0] == name
 
 
+def test_a_file_without_a_kernel_is_refused(gemmgen: Command, tmp_path: Path) -> None:
+    for text in ('{"m": 1}', ""):
+        path = tmp_path / "spec.json"
+        path.write_text(text)
+        done = gemmgen("sim", path)
+        assert (done.status, done.out) == (1, "") and f"{path}: has no .entry, so there is nothing to run" in done.err
+
+
 def test_run_changes_the_buffer_and_saves_it(gemmgen: Command, numbers: Path, tmp_path: Path) -> None:
     done = run_add(gemmgen, "--param", numbers, "--save", f"0={tmp_path / 'y.npy'}")
     assert done.status == 0, done.err
