@@ -19,6 +19,6 @@ def _detail(row: object) -> str:
     assert isinstance(row, dict)
     place = ".".join(str(part) for part in row["loc"])
     message = str(row["msg"]).removeprefix("Value error, ")
-    if place and row["type"] != "missing":  # what lacks a field may be a whole spec
+    if place and row["type"] not in ("missing", "value_error"):  # of a whole spec, or said by a rule of ours already
         return f"{place}: {message}, not {row['input']!r}"
     return f"{place}: {message}" if place else message
