@@ -61,6 +61,14 @@ Output = Annotated[
 ]
 
 
+def _seed(value: int) -> int:
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(
+            f"--seed: is {value}; generators take whole numbers of 64 bits with a sign, so use a smaller one"
+        )
+    return value
+
+
 class Place(StrEnum):
     """Where ``run`` executes."""
 
@@ -126,7 +134,7 @@ def run(
         Place, typer.Option("--on", help="auto takes the GPU if there is one, else the simulator.")
     ] = Place.AUTO,
     schedule: Annotated[ScheduleName, typer.Option(help="Of the simulator.")] = ScheduleName.EARLY,
-    seed: Annotated[int, typer.Option(help="Of the random input, and of the random schedule.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the random input, and of the random schedule.", callback=_seed)] = 0,
     arch: ArchName = None,
     assignments: Set = None,
 ) -> None:
@@ -181,7 +189,7 @@ def tune(
     times: Annotated[
         Path | None, typer.Option("--times", help="Also write the time of every kernel, a line of JSON a problem.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the random input.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the random input.", callback=_seed)] = 0,
     flush: Annotated[
         str, typer.Option(help="What L2 is full of before each launch: lines that were written, or read.")
     ] = "write",
@@ -199,6 +207,7 @@ def compile_kernels(
     arch: Annotated[
         str | None, typer.Option("--arch", help="Only kernels of this architecture, for this chip: sm100, sm_103a, ...")
     ] = None,
+    assignments: Set = None,
     table: Annotated[
         Path | None,
         typer.Option("--table", help="Compile for every chip, and write the table (no times) to this Markdown file."),
@@ -208,7 +217,7 @@ def compile_kernels(
     from gemmgen.commands.compiling import compile_all
     from gemmgen.commands.targets import several
 
-    compile_all(several(targets or [], every, arch), arch, table)
+    compile_all(several(targets or [], every, arch, assignments or ()), arch, table)
 
 
 @app.command()
@@ -242,7 +251,7 @@ def sim(
         list[str] | None, typer.Option(help="INDEX=FILE.npy: write that parameter's buffer afterwards.")
     ] = None,
     schedule: Annotated[ScheduleName, typer.Option(help="When asynchronous effects land.")] = ScheduleName.EARLY,
-    seed: Annotated[int, typer.Option(help="Of the random schedule.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the random schedule.", callback=_seed)] = 0,
 ) -> None:
     """List the kernels of a PTX file, or run one on the simulator."""
     from gemmgen.commands.simulating import Launch, list_entries, run_entry

@@ -9,10 +9,12 @@ import difflib
 import importlib.util
 import json
 import sys
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -82,16 +84,21 @@ def _check_family(spec: AnySpec, wanted: Architecture) -> None:
         raise ValueError(f"--arch {wanted.code} is of {wanted.family}, {spec.name} is a kernel for {spec.arch}")
 
 
-def several(targets: Sequence[str], every: bool, arch: str | None) -> list[AnySpec]:
-    """The specs of ``gemmgen compile``: those named (an op name means all its kernels), or the whole catalog."""
+def several(targets: Sequence[str], every: bool, arch: str | None, assignments: Sequence[str] = ()) -> list[AnySpec]:
+    """The specs of ``gemmgen compile``: those named (an op name means all its kernels), or the whole catalog.
+
+    ``--set`` edits each of those that are named.
+    """
     if every == bool(targets):
         raise ValueError("name targets or say --all, one of the two; `gemmgen list` shows what there is")
+    if every and assignments:
+        raise ValueError("--set edits targets that are named, not those of --all; leave one of the two out")
     chosen = list(catalog.all_specs().values()) if every else [spec for name in targets for spec in _all_of(name)]
     wanted = architecture(arch) if arch else None
     found = [spec for spec in chosen if wanted is None or wanted.family == spec.arch]
     if not found:
         raise ValueError(f"no target is a kernel for {arch}; `gemmgen list` shows what there is")
-    return found
+    return [edit(spec, assignments) for spec in found]
 
 
 def _all_of(target: str) -> list[AnySpec]:
@@ -116,6 +123,11 @@ def _choose(op: str, arch: Arch, sizes: Sizes) -> KernelSpec:
     """The kernel the op would take for these sizes with its defaults: D in bf16, no C."""
     from gemmgen.ops import spec_for
 
+    if op.startswith("k_grouped_"):
+        raise ValueError(
+            f"target {op}: its kernel depends on how its groups share k, which commands are not told; name one that "
+            "`gemmgen list` shows"
+        )
     return spec_for(op, sizes.m, sizes.n, sizes.k, SMS[arch], arch=arch)
 
 
@@ -136,6 +148,8 @@ def _load_variable(file: str, variable: str) -> AnySpec:
             f"target {file}:{variable}: an import in {file} failed: {error}; what it imports must lie beside it or be "
             "installed"
         ) from error
+    except Exception as error:
+        raise ValueError(f"target {file}:{variable}: {_place(error, found.origin, file)}: {_reason(error)}") from error
     finally:
         sys.path.remove(folder)
     value = getattr(module, variable, None)
@@ -146,13 +160,30 @@ def _load_variable(file: str, variable: str) -> AnySpec:
     raise ValueError(f"target {file}:{variable}: {variable!r} is no KernelSpec; {there}")
 
 
+def _place(error: Exception, origin: str | None, file: str) -> str:
+    """Which line of the file raised, or led to what did."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == origin]
+    if isinstance(error, SyntaxError) and error.filename == origin:
+        lines.append(error.lineno)
+    return f"line {lines[-1]} of {file}" if lines else file
+
+
+def _reason(error: Exception) -> str:
+    """A rule of ours in its own words, anything else by its type."""
+    if isinstance(error, ValueError):
+        return sentence(error)
+    return f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
+
+
 def _load_json(file: str) -> AnySpec:
     """The spec that ``emit --as json`` wrote; only layouts have a destination."""
     if not Path(file).is_file():
         raise FileNotFoundError(f"target {file}: there is no file {file}")
     try:
         text = Path(file).read_text("utf-8")
-        fields = json.loads(text)
+        fields = json.loads(text, object_pairs_hook=partial(_without_doubles, file))
+    except _DoubleKey:
+        raise
     except ValueError as error:
         raise ValueError(
             f"target {file} is no JSON: {error}; `gemmgen emit TARGET --as json` prints what it should hold"
@@ -164,3 +195,15 @@ def _load_json(file: str) -> AnySpec:
         raise ValueError(
             f"target {file} holds no spec: {sentence(error)}; `gemmgen emit TARGET --as json` prints one"
         ) from None
+
+
+class _DoubleKey(ValueError):
+    """A key that an object has twice, of which readers of JSON would take the last without a word."""
+
+
+def _without_doubles(file: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        key = next(key for at, (key, _) in enumerate(pairs) if key in dict(pairs[:at]))
+        raise _DoubleKey(f"target {file} has {key!r} twice in one object; remove one of them")
+    return found

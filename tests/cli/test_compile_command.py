@@ -54,6 +54,13 @@ def test_all_compiles_the_catalog(gemmgen: Command, monkeypatch: pytest.MonkeyPa
     assert [line.split()[0] for line in done.out.splitlines()[1:]] == list(few)
 
 
+def test_set_edits_what_is_compiled(gemmgen: Command) -> None:
+    words = ("--set", "name=fewer", "--set", "rings.ab.slots=2")
+    row = gemmgen("compile", "sm90_fp8_gemm_nt_bf16_64x32", *words).out.splitlines()[1].split()
+    slots = catalog.specs()["sm90_fp8_gemm_nt_bf16_64x32"]
+    assert row[0] == "fewer" and 0 < int(row[5]) < lower(slots).shared_bytes
+
+
 def test_a_chip_can_be_named(gemmgen: Command) -> None:
     done = gemmgen("compile", SM100, "--arch", "sm_103a")
     row = done.out.splitlines()[1].split()

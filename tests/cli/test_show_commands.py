@@ -83,6 +83,7 @@ BAD_JSON = {
     "[1]": "holds no spec: Input should be an object",
     '{"name": "x", "tile": {"m": 64}}': "holds no spec: arch: Field required; tile.n: Field required; tile.k: ",
     '{"destination": 1}': "destination: Input should be an object, not 1",
+    SPEC.to_json().replace('"m": 128', '"m": 64, "m": 128', 1): "has 'm' twice in one object; remove one of them",
     SPEC.to_json().replace('"m": 128', '"m": "wide"', 1): "tile.m: Input should be a valid integer, not 'wide'; `gemm",
 }
 
@@ -168,6 +169,13 @@ FAILURES = {
     ("plan", NAME, "--set", "tile.n=wide"): "tile.n: Input should be a valid integer, not 'wide'",
     ("plan", NAME, "--set", "tile.m=64"): "2 warpgroups of 64-row instructions need a multiple of 128",
     ("emit", NAME, "--set", "rings.ab.slots=30"): "ring 'ab' with 30 slots needs",
+    ("plan", NAME, "--set", "operands.a.major=n"): "major 'n' is not an axis of box ('m', 'k')\n",
+    (
+        "plan",
+        "k_grouped_bf16_gemm_tn_contiguous",
+    ): "depends on how its groups share k, which commands are not told; name",
+    ("run", NAME, "--seed", "99999999999999999999"): "--seed: is 99999999999999999999; generators take whole numbers",
+    ("compile", "--all", "--set", "tile.n=64"): "--set edits targets that are named, not those of --all; leave one",
     ("compile",): "name targets or say --all, one of the two",
 }
 
@@ -200,6 +208,25 @@ def test_a_file_may_import_its_neighbours(gemmgen: Command, tmp_path: Path, monk
     done = gemmgen("plan", "lost.py:mine")
     assert (done.status, done.err.count("\n"), sys.path) == (1, 1, before)
     assert "an import in lost.py failed: No module named 'nobodys_neighbour'; what it imports must lie" in done.err
+
+
+RAISING = {
+    "x = 1\n\ny = x / 0\n": "line 3 of mine.py: ZeroDivisionError: division by zero\n",
+    "def f():\n    return {}[1]\n\nspec = f()\n": "line 2 of mine.py: KeyError: 1\n",
+    "x = (\n": "line 1 of mine.py: SyntaxError: '(' was never closed\n",
+    "from gemmgen import Tile\n\nspec = Tile(\n    m=64, n=7, k=64)\n": "line 3 of mine.py: n: Input should be a mu",
+}
+
+
+@pytest.mark.parametrize("text", RAISING, ids=range(len(RAISING)))
+def test_a_file_that_raises_is_named_with_the_line(
+    gemmgen: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(text)
+    done = gemmgen("plan", "mine.py:spec")
+    assert done.status == 1 and done.err.count("\n") == 1
+    assert done.err.startswith(f"gemmgen: target mine.py:spec: {RAISING[text]}")
 
 
 def test_a_wrong_word_is_a_usage_error(gemmgen: Command) -> None:
