@@ -79,6 +79,14 @@ def test_commands_that_a_document_names_exist(name: str) -> None:
         assert word in targets, f"{name} names `make {word}`"
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_document_says_is_in_a_file_is_there(name: str) -> None:
+    """`NAME` of `FILE`, that is."""
+    text = " ".join((TOP / name).read_text().split())
+    for word, file in re.findall(r"`(\w+)` of `([\w./]+\.\w+)`", text):
+        assert re.search(rf"\b{word}\b", (TOP / file).read_text()), f"{name}: {file} has no {word}"
+
+
 def test_the_continuous_integration_runs_the_readme_s_test_command() -> None:
     script = TOP / ".ci" / "run"
     lines = [line for line in script.read_text().splitlines() if not line.startswith(("#", "set", "cd"))]
