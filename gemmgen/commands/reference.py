@@ -47,6 +47,11 @@ TILE = 64
 """Errors are taken per tile of this many rows and columns, so that one wrong corner is not averaged away."""
 
 
+FP32_MAX = torch.finfo(torch.float32).max
+LEAST, LEAST_NORMAL = 2.0**-150, torch.finfo(torch.float32).tiny
+"""Below these fp32 rounds to 0; some instructions do below its normal numbers."""
+
+
 @dataclass(frozen=True)
 class Errors:
     """How far a result is from the reference: the worst tile's relative error, and the field's global difference.
@@ -71,11 +76,13 @@ def judged(spec: KernelSpec) -> tuple[str, ...]:
     return (spec.output.name, *(step.to for step in steps))
 
 
-def reference(spec: KernelSpec, operands: Operands, output: str | None = None, shift: float = 0.0) -> torch.Tensor:
+def reference(
+    spec: KernelSpec, operands: Operands, output: str | None = None, shift: float = 0.0, least: float = LEAST
+) -> torch.Tensor:
     """An output, the stored one by default, in float64 on the dequantised inputs, before it is rounded to its type.
 
     Of a reduction, the numbers that it reduces. An output that is added to holds what it did before. Sums are off by
-    ``shift``, relative to their root mean square.
+    ``shift``, relative to their root mean square. What steps make is 0 below ``least``.
     """
     a, b = (_numbers(operands[each.name], each) for each in factors_of(spec))
     if pairs := scaled_pairs(spec):
@@ -90,7 +97,7 @@ def reference(spec: KernelSpec, operands: Operands, output: str | None = None, s
         result = result + shift * result.square().mean().sqrt()
     for step in spec.epilogue:
         reads = [_broadcast(spec.operand(name), operands[name], result) for name in step.reads]
-        result = _after(step, result, reads)
+        result = _in_fp32(_stepped(step, result, reads, least), least)
         if isinstance(step, Keep) and step.to == output:
             return _saturated(result, spec.operand(step.to).dtype)
         if isinstance(step, Reduce) and step.to == output:
@@ -100,16 +107,13 @@ def reference(spec: KernelSpec, operands: Operands, output: str | None = None, s
     return result
 
 
-def _after(step: Step, x: torch.Tensor, reads: list[torch.Tensor]) -> torch.Tensor:
-    """A step's result, infinite where fp32 ends."""
-    y = _stepped(step, x, reads)
-    return y.masked_fill(y > FP32_MAX, math.inf).masked_fill(y < -FP32_MAX, -math.inf)
+def _in_fp32(x: torch.Tensor, least: float) -> torch.Tensor:
+    """What fp32 has of a number: infinity and 0 where its range ends."""
+    x = x.masked_fill(x > FP32_MAX, math.inf).masked_fill(x < -FP32_MAX, -math.inf)
+    return torch.where(x.abs() < least, x * 0.0, x)
 
 
-FP32_MAX = torch.finfo(torch.float32).max
-
-
-def _stepped(step: Step, x: torch.Tensor, reads: list[torch.Tensor]) -> torch.Tensor:
+def _stepped(step: Step, x: torch.Tensor, reads: list[torch.Tensor], least: float) -> torch.Tensor:
     """A cast only saturates, and what writes changes no number here."""
     if isinstance(step, Scale):
         return x * reads[0]
@@ -124,28 +128,47 @@ def _stepped(step: Step, x: torch.Tensor, reads: list[torch.Tensor]) -> torch.Te
     if isinstance(step, Gate):
         halves = x.unflatten(1, (2, -1, GROUP)) if step.layout == "halves" else x.unflatten(1, (-1, 2, GROUP))
         gate, up = halves.unbind(1 if step.layout == "halves" else 2)
-        return _computed(step, {"gate": gate.flatten(1), "up": up.flatten(1)}, reads)
+        return _computed(step, {"gate": gate.flatten(1), "up": up.flatten(1)}, reads, least)
     if isinstance(step, Apply):
-        return _computed(step, {"acc": x}, reads)
+        return _computed(step, {"acc": x}, reads, least)
     return _saturated(x, step.to) if isinstance(step, Cast) else x
 
 
-def _computed(step: Apply | Gate, given: dict[str, torch.Tensor], reads: list[torch.Tensor]) -> torch.Tensor:
+def _computed(
+    step: Apply | Gate, given: dict[str, torch.Tensor], reads: list[torch.Tensor], least: float
+) -> torch.Tensor:
     """The author's expression, everything in it a tensor: 1 / 0 and sqrt(2) mean what they do in a kernel."""
     first = next(iter(given.values()))
-    tree = _Constants(first).visit(step.tree)  # parsed anew whenever it is asked for
+    tree = _Kernels(first).visit(step.tree)  # parsed anew whenever it is asked for
     values = {**given, **dict(zip(step.reads, reads, strict=True))}
-    return torch.broadcast_to(evaluate(tree, values, MEANINGS), first.shape)
+    meanings: dict[str, Callable[..., torch.Tensor]] = {**MEANINGS, IN_FP32: partial(_in_fp32, least=least)}
+    return torch.broadcast_to(evaluate(tree, values, meanings), first.shape)
 
 
-class _Constants(ast.NodeTransformer):
-    """Constants become tensors, rounded to fp32, as they are in CUDA; ``like`` says where they lie."""
+IN_FP32 = "in fp32"
+"""Called on all that an expression computes; no author's function has a blank in its name."""
+
+
+class _Kernels(ast.NodeTransformer):
+    """An expression as a kernel has it: constants are tensors, rounded to fp32, which lie where ``like`` does, and
+    whatever is computed on the way ends where fp32 does."""
 
     def __init__(self, like: torch.Tensor) -> None:
         self.like = like
 
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
         return ast.Constant(self.like.new_tensor(node.value).float().double())
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.Call:
+        return _ending(self.generic_visit(node))
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        return _ending(self.generic_visit(node))
+
+
+def _ending(node: ast.AST) -> ast.Call:
+    assert isinstance(node, ast.expr)
+    return ast.Call(func=ast.Name(id=IN_FP32), args=[node], keywords=[])
 
 
 def _saturated(x: torch.Tensor, dtype: DType) -> torch.Tensor:
@@ -211,15 +234,17 @@ def _is_positive(node: ast.expr, or_zero: bool = False) -> bool:
 def slack_of(spec: KernelSpec, operands: Operands, output: str | None = None) -> torch.Tensor:
     """How far rounding of the sums by itself may move an output that ``has_edges``; 0 of any other.
 
-    Infinite where it makes NaN or infinity of a number, or the other way round, as log does with sums near 0.
+    Infinite where it makes NaN or infinity of a number, or the other way round, as log does with sums near 0, and any
+    expression where fp32 ends. Whether numbers below the normal ones are 0 may move any output.
     """
-    if not has_edges(spec):
+    if not any(isinstance(step, Apply | Gate) for step in spec.epilogue):
         return torch.zeros(())
-    expected = reference(spec, operands, output)
-    found = torch.zeros_like(expected)
-    for shift in (-_rounding_of_sums(spec), _rounding_of_sums(spec)):
-        moved = reference(spec, operands, output, shift)
-        distance = (moved - expected).abs().where(expected.isfinite(), 0.0)
+    expected, rounding = reference(spec, operands, output), _rounding_of_sums(spec)
+    found, edges = torch.zeros_like(expected), has_edges(spec)
+    for shift, least in ((-rounding, LEAST), (rounding, LEAST), (0.0, LEAST_NORMAL)):
+        moved = reference(spec, operands, output, shift, least)
+        distance = (moved - expected).abs().where(expected.isfinite() & moved.isfinite(), 0.0)
+        distance = distance if edges or not shift else distance * 0.0
         found = found.maximum(distance.masked_fill(_apart(moved, expected), math.inf))
     return found
 
@@ -270,19 +295,26 @@ ROUNDING = {DType.BF16: 2**-8, DType.F16: 2**-11, DType.E5M2: 2**-3, DType.E4M3:
 
 
 def reduction_errors(spec: KernelSpec, operands: Operands) -> dict[str, Errors]:
-    """How far each reduction among the outputs is off, relative to what it would be of magnitudes."""
+    """How far each reduction among the outputs is off, relative to what it would be of magnitudes.
+
+    Rounding of the sums moves it by no more than what it moves the numbers by that are reduced, see ``slack_of``.
+    """
     found = {}
     for step in spec.epilogue:
         if isinstance(step, Reduce):
             result, x = operands[step.to], reference(spec, operands, step.to)
             assert isinstance(result, torch.Tensor)
-            x = x.square() if step.function == "sum_of_squares" else x
+            slack = slack_of(spec, operands, step.to).expand_as(x)
+            if step.function == "sum_of_squares":
+                x, slack = x.square(), slack * (2 * x.abs() + slack)
             along = {"m": [0], "n": [1], "mn": [0, 1]}[step.along]
             size = x.abs().amax(along) if step.function == "amax" else x.abs().sum(along)
             expected = size if step.function == "amax" else x.sum(along)
-            apart = int(_apart(result.double(), expected).sum())
-            error = (result.double() - expected).abs() / size.clamp_min(1e-30)
-            worst = math.inf if apart else float(error.where(expected.isfinite(), 0.0).max())
+            slack = slack.amax(along) if step.function == "amax" else slack.sum(along)
+            apart = int((_apart(result.double(), expected) & slack.isfinite()).sum())
+            error = ((result.double() - expected).abs() - slack).clamp_min(0.0) / size.clamp_min(1e-30)
+            counted = expected.isfinite() & slack.isfinite()
+            worst = math.inf if apart else float(error.where(counted, 0.0).max())
             found[step.to] = Errors(worst, worst, apart)
     return found
 

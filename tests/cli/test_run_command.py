@@ -206,6 +206,29 @@ def test_functions_of_constants_and_scalars_and_what_is_no_number(expression: st
         assert not running.execute(spec, sizes, torch.device("cpu"), "early", seed=1).wrong
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "exp(acc * acc) / exp(acc * acc)",
+        "acc * 1e30 * 1e30 * 1e-30",
+        "acc * 1e-30 * 1e-30 * 1e30 * 1e30",
+        "exp(acc * acc) * exp(-acc * acc)",
+        "log(exp(-acc * acc))",
+        "rsqrt(acc * acc * 1e38)",
+    ],
+)
+def test_fp32_ends_inside_an_expression_too(expression: str) -> None:
+    """Where float64 does not."""
+    outcome = running.execute(applying(expression), Sizes(66, 40, 400), torch.device("cpu"), "early", seed=1)
+    assert not outcome.wrong, outcome.errors
+
+
+def test_numbers_inside_of_fp32_get_no_slack() -> None:
+    spec = applying("exp(acc) / exp(acc) * acc")
+    operands = inputs.random_operands(spec, {"m": 66, "n": 40, "k": 64}, 1)
+    assert not reference.slack_of(spec, operands).any()
+
+
 def test_only_rounding_of_the_sums_is_forgiven_and_only_at_an_edge() -> None:
     """Sums of 1e-5 times their root mean square: bf16 products summed in fp32 are not told from 0 there."""
     spec, plain = applying("log(acc)"), applying("acc * sqrt(2 / 3)")
@@ -275,6 +298,33 @@ def test_reductions_of_what_is_no_number() -> None:
     found["sums"][:] = 1.0
     operands = {**inputs.random_operands(spec, {"m": 70, "n": 8, "k": 72}, 1), **found}
     assert reference.reduction_errors(spec, operands)["sums"].apart > 0
+
+
+@pytest.mark.parametrize("function", ["sum", "sum_of_squares", "amax"])
+def test_reductions_near_an_edge_are_forgiven_what_rounding_moves(function: str) -> None:
+    """A sum of -1e-5 times the root mean square has no logarithm, or has one; others have, and are judged."""
+    spec = applying("log(acc)")
+    step, *rest = spec.epilogue
+    reduced = Operand(name="reduced", dtype=DType.F32, box=("m",))
+    reduce = Reduce(function=function, along="n", to="reduced")  # type: ignore[arg-type]
+    spec = spec.replace(operands=(*spec.operands, reduced), epilogue=(step, reduce, *rest))
+    a, b = torch.ones(4, 64), torch.zeros(8, 64)
+    a[2:], b[:, 0], b[0, 1] = 0.0, 2.0, -2.00001
+    a[2:, 0] = 1.0  # rows without what cancels
+    numbers: inputs.Operands = {"a": a.bfloat16(), "b": b.double()}
+    expected = reference.reference(spec, numbers, "reduced")
+    assert expected[:2, 0].isnan().all() and expected[2:].isfinite().all()
+    right = {"sum": expected.sum(1), "sum_of_squares": expected.square().sum(1), "amax": expected.abs().amax(1)}[
+        function
+    ]
+    for of_first in (torch.nan, 0.0):
+        result = right.clone()
+        result[:2] = of_first
+        assert reference.reduction_errors(spec, {**numbers, "reduced": result})["reduced"].worst_tile < 1e-6
+    for wrong in (torch.nan, 3.0):
+        result = right.clone()
+        result[3] = wrong
+        assert reference.reduction_errors(spec, {**numbers, "reduced": result})["reduced"].worst_tile > 0.01
 
 
 def test_sizes_are_hashable_keys() -> None:
