@@ -119,13 +119,20 @@ def _execute_groups(spec: KernelSpec, sizes: Sizes, device: torch.device, schedu
     errors: list[tuple[bool, Errors]] = []
     for group, (_, count) in enumerate(layout.spans):
         rows = {each.name: groups.rows_of(each, outputs[each.name], layout, group) for each in spec.outputs}
-        for name in judged(product) if count else ():
-            expected = reference(product, own[group], name), slack_of(product, own[group], name)
-            found = compare(numbers_of(product, {**own[group], **rows}, name), *expected)
+        for name, found in _errors_of_group(product, own[group], rows).items() if count else ():
             errors.append((not found.worst_tile <= tolerance(product, name), found))
     wrong, worst = max(errors, key=lambda each: (each[0], each[1].worst_tile))
     complaint = (f"{stray} bytes of outputs are of no group and were written",) if stray else ()
     return Outcome(tuple(outputs.values()), worst, seconds, wrong or stray > 0, (*warnings, *complaint))
+
+
+def _errors_of_group(product: KernelSpec, own: Operands, outputs: Operands) -> dict[str, Errors]:
+    """Of every output, as a product's by itself."""
+    found = {}
+    for name in judged(product):
+        expected = reference(product, own, name), slack_of(product, own, name)
+        found[name] = compare(numbers_of(product, {**own, **outputs}, name), *expected)
+    return found | reduction_errors(product, {**own, **outputs})
 
 
 def _execute_layout(spec: LayoutSpec, sizes: Sizes, device: torch.device, schedule: str, seed: int) -> Outcome:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from planting import planted
 
 from gemmgen import catalog
 from gemmgen.catalog.dense import accumulating
 from gemmgen.commands.checking import ragged_sizes
 from gemmgen.commands.running import execute
-from gemmgen.ir import DType, HeadSplit, KernelSpec, Operand, Scale, SplitK, Step
+from gemmgen.ir import DType, HeadSplit, KernelSpec, Operand, Reduce, Scale, SplitK, Step
 
 CPU = torch.device("cpu")
 HEADS = HeadSplit(left=2, mid=1, right=6)
@@ -68,6 +69,13 @@ def ragged_along_rows() -> KernelSpec:
     return with_operands(spec, sfa.replace(box=sfa.box[::-1], major="m"))
 
 
+def reducing(name: str, function: str, along: str, *box: str) -> KernelSpec:
+    """A grouped kernel that reduces what it stores."""
+    operand = Operand(name="reduced", dtype=DType.F32, box=box)
+    step = Reduce(function=function, along=along, to="reduced")  # type: ignore[arg-type]
+    return with_step(catalog.grouped_specs()[name], step, operand)
+
+
 BY_ENDS, OF_K = (
     "sm90_m_grouped_bf16_gemm_nt_bf16_64x128_by_ends",
     "sm90_k_grouped_bf16_gemm_tn_bf16_64x128_by_ends_a128",
@@ -82,6 +90,10 @@ FORMS: dict[str, Callable[[], KernelSpec]] = {
     "heads are added to": lambda: with_heads(accumulating(stored_by_lanes())),
     "slices with heads": sliced,
     "bf16 with scales": promoted,
+    "groups of rows reduced along n": lambda: reducing(BY_ENDS, "amax", "n", "m"),
+    "groups of rows reduced along m": lambda: reducing(BY_ENDS, "sum", "m", "g", "n"),
+    "groups of rows reduced to a number each": lambda: reducing(BY_ENDS, "sum_of_squares", "mn", "g"),
+    "groups of k reduced to a number each": lambda: reducing(OF_K, "sum_of_squares", "mn", "g"),
 }
 
 
@@ -91,3 +103,10 @@ def test_right_kernels_are_called_right(form: str) -> None:
     for sizes in ragged_sizes(spec):
         outcome = execute(spec, sizes, CPU, "random", 1)
         assert not outcome.wrong and outcome.warnings == (), (sizes, outcome.errors)
+
+
+def test_reductions_of_groups_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a kernel that stores the right matrices and the wrong largest magnitudes."""
+    spec = reducing(BY_ENDS, "amax", "n", "m")
+    with planted(monkeypatch, "gemmgen::Amax", "gemmgen::Sum"):
+        assert execute(spec, ragged_sizes(spec)[1], CPU, "early", 1).wrong

@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from planting import planted
 
 from gemmgen import catalog
 from gemmgen.commands import checking, inputs, reference, running
 from gemmgen.commands.targets import Sizes
 from gemmgen.ir import Activation, Apply, DType, Keep, KernelSpec, Operand, Reduce
-from gemmgen.ops import kernels
 
 NAME = "sm90_fp8_gemm_nt_bf16_64x32"
 Command = Callable[..., Any]
-
-
-@contextmanager
-def planted(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> Iterator[None]:
-    """Every kernel rendered inside has ``old`` replaced in its text."""
-    true_render = kernels.render
-
-    def render(plan: Any) -> str:
-        text = true_render(plan)
-        assert old in text
-        return text.replace(old, new)
-
-    kernels.kernel_of.cache_clear()
-    with monkeypatch.context() as patch:
-        patch.setattr(kernels, "render", render)
-        yield
-    kernels.kernel_of.cache_clear()
 
 
 def test_run_reports_device_error_and_verdict(gemmgen: Command) -> None:
