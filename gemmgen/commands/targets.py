@@ -149,7 +149,7 @@ def _load_variable(file: str, variable: str) -> AnySpec:
             "installed"
         ) from error
     except Exception as error:
-        raise ValueError(f"target {file}:{variable}: {_place(error, found.origin, file)}: {_reason(error)}") from error
+        raise ValueError(f"target {file}:{variable}{_line(error, found.origin)}: {_reason(error)}") from error
     finally:
         sys.path.remove(folder)
     value = getattr(module, variable, None)
@@ -160,12 +160,12 @@ def _load_variable(file: str, variable: str) -> AnySpec:
     raise ValueError(f"target {file}:{variable}: {variable!r} is no KernelSpec; {there}")
 
 
-def _place(error: Exception, origin: str | None, file: str) -> str:
+def _line(error: Exception, origin: str | None) -> str:
     """Which line of the file raised, or led to what did."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == origin]
     if isinstance(error, SyntaxError) and error.filename == origin:
         lines.append(error.lineno)
-    return f"line {lines[-1]} of {file}" if lines else file
+    return f", line {lines[-1]}" if lines else ""
 
 
 def _reason(error: Exception) -> str:

@@ -83,7 +83,7 @@ def test_a_target_file_that_raises_says_what(gemmgen: Command, tmp_path: Path) -
     path = tmp_path / "broken.py"
     path.write_text("raise RuntimeError('no such table')\n")
     done = gemmgen("emit", f"{path}:spec")
-    assert (done.status, done.err) == (1, "gemmgen: no such table\n")
+    assert (done.status, done.err) == (1, f"gemmgen: target {path}:spec, line 1: RuntimeError: no such table\n")
 
 
 def test_a_compile_error_keeps_the_log(gemmgen: Command, monkeypatch: pytest.MonkeyPatch) -> None:
