@@ -182,7 +182,8 @@ def _param_line(param: Param, outputs: tuple[str, ...]) -> str:
 def _layout(plan: Plan, major: str, rows: int) -> str:
     if major == "k":
         return f"gemmgen::KMajor<{rows}>"
-    return f"gemmgen::MnMajor<{plan.tile.k}{', true' if plan.cluster.size > 1 else ''}>"
+    clustered = plan.cluster.size > 1 or isinstance(plan.schedule, ClusterSplitK)
+    return f"gemmgen::MnMajor<{plan.tile.k}{', true' if clustered else ''}>"
 
 
 def _multiplied(plan: Plan) -> dict[str, str]:

@@ -125,6 +125,9 @@ def push_family() -> Iterator[Subject]:
     yield Subject(bf16_gemm("nt", Shape(128, 48, splits=4, slots=2)), 70, 40, 456)
     yield Subject(bf16_gemm("nn", NARROW_SPLIT, DType.F32, True, direct_store=True), 65, 33, 200)
     yield Subject(bf16_gemm("nt", Shape(64, 16, groups=1, k_bytes=256, splits=2)), 24, 40, 0)
+    # atoms of 64 side by side, whose distance stands where a cluster's addresses have the rank
+    yield Subject(bf16_gemm("nn", Shape(64, 96, groups=1, splits=2, slots=2)), 24, 136, 200)
+    yield Subject(bf16_gemm("tt", Shape(128, 64, splits=3, slots=2)), 136, 72, 456)
 
 
 def part_family() -> Iterator[Subject]:
