@@ -11,6 +11,7 @@ from gemmgen.catalog.dense_sm100 import bf16_gemm as bf16_gemm_sm100
 from gemmgen.catalog.dense_sm120 import WarpShape
 from gemmgen.catalog.dense_sm120 import bf16_gemm as bf16_gemm_sm120
 from gemmgen.catalog.finished import ACTIVATIONS, FINISHED, SM90_PRODUCTS, finish_of, finished_output
+from gemmgen.catalog.further import further_bf16, further_fp8
 from gemmgen.catalog.fused import (
     FUSED,
     behind,
@@ -94,6 +95,18 @@ def bf16_shapes(layout: str, d: DType, residual: bool, direct_store: bool) -> tu
     return BF16_SHAPES if common else BF16_GENERAL_SHAPES
 
 
+def fp8_choices(d: DType, residual: bool, sfa_major: str, sfb_columns: int, direct_store: bool) -> tuple[Shape, ...]:
+    """The tiles ``fp8_gemm_nt`` takes one of: those that ship, and further ones."""
+    shipped = fp8_shapes(d, residual, sfa_major, sfb_columns, direct_store)
+    return shipped if direct_store else (*shipped, *further_fp8(d, residual, sfa_major, sfb_columns))
+
+
+def bf16_choices(layout: str, d: DType, residual: bool, direct_store: bool) -> tuple[Shape, ...]:
+    """Likewise ``bf16_gemm_{layout}``."""
+    shipped = bf16_shapes(layout, d, residual, direct_store)
+    return shipped if direct_store else (*shipped, *further_bf16(layout, d, residual))
+
+
 @cache
 def specs() -> dict[str, KernelSpec]:
     """Every shipped spec of a single product by name, in a fixed order."""
@@ -154,6 +167,7 @@ __all__ = [
     "accumulating",
     "all_specs",
     "behind",
+    "bf16_choices",
     "bf16_gemm",
     "bf16_gemm_sm100",
     "bf16_gemm_sm120",
@@ -163,6 +177,7 @@ __all__ = [
     "finds_groups",
     "finish_of",
     "finished_output",
+    "fp8_choices",
     "fp8_gemm_nt",
     "fp8_output",
     "fp8_shapes",

@@ -202,8 +202,8 @@ BF16_SHAPES = (
 Widths of 160, 176 and 224 serve problems of which other tiles leave the last wave mostly empty.
 """
 
-FP8_GENERAL_SHAPES = _in_parts(Shape(64, 32, groups=1), Shape(64, 128, groups=1), Shape(128, 128))
-"""For every other combination of output type, C and scale layout."""
+FP8_GENERAL_SHAPES = _in_parts(Shape(64, 32, groups=1), Shape(64, 128, groups=1, stream=True), Shape(128, 128))
+"""For every other combination of output type, C and scale layout; ``further`` has more."""
 
 BF16_GENERAL_SHAPES = (*FP8_GENERAL_SHAPES, Shape(128, 256, unroll=1))
 """For every other combination of operand layout, output type and C."""
