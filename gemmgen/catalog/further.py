@@ -64,11 +64,11 @@ def further_fp8(d: DType, residual: bool, sfa_major: str, sfb_columns: int) -> I
     if sfa_major != "m" or (d, residual, sfb_columns) == (DType.BF16, False, 128):
         return
     yield from _FEW_ROWS
-    yield from _STREAMING
+    yield from _STREAMING if sfb_columns == 128 else _STREAMING[:1]
     if sfb_columns == 128:
         yield from (_WIDE, _THREE) if residual or d != DType.F32 else (_WIDE, _THREE, _TALL)
-    elif residual:
-        yield from (ALL_BUT_BESIDE, _THREE_OF_COLUMNS)
-    else:
+    elif not residual:
         yield from (FEWER_REGISTERS, replace(_THREE_OF_COLUMNS, overlap=True))
         yield ALL_BUT_BESIDE if d == DType.F32 else replace(_WIDE, strips=1)
+    elif d == DType.F32:  # a C in bf16 is widened, for which registers do not suffice
+        yield from (ALL_BUT_BESIDE, _THREE_OF_COLUMNS)
