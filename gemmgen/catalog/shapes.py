@@ -1,4 +1,4 @@
-"""Which tiles each dense operator ships with: every choice the dispatcher may make is one of these."""
+"""Which tiles each dense operator ships with; those it may take besides are in ``further``."""
 
 from __future__ import annotations
 

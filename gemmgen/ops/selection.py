@@ -202,8 +202,8 @@ def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choic
     grouped = catalog.grouped_shapes(DType.BF16, groups.by) if groups else ()
     if layout[0] == "t":  # which no swapped tile takes
         grouped = tuple(shape for shape in grouped if not shape.swap)
-    tiles = catalog.bf16_choices if choices.epilogue is None else catalog.bf16_shapes
-    dense = tiles(layout, d, residual, direct)
+    offered = catalog.bf16_choices if choices.epilogue is None else catalog.bf16_shapes
+    dense = offered(layout, d, residual, direct)
     dense = catalog.gradient_shapes(DType.BF16, direct) if choices.accumulate else dense
     return Family(
         _admitted(choices, dense, grouped, _unit_rows, searched),

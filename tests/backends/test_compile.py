@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from gemmgen import catalog
 from gemmgen.backends import emit, lower
 from gemmgen.catalog import dense_sm100, dense_sm120, fused
+from gemmgen.catalog.further import further_bf16, further_fp8
 from gemmgen.catalog.grouped_sm100 import row_groups_sm100
 from gemmgen.ir import (
     Activation,
@@ -114,6 +116,23 @@ def gradient(shape: catalog.Shape, d: DType, how: str, sfa_major: str) -> Kernel
     return catalog.in_k_groups(catalog.accumulating(spec) if how == "added" else spec, "counts", 128, apart=True)
 
 
+def further() -> Iterator[tuple[str, Callable[[], KernelSpec]]]:
+    """Every further tile in one of the combinations that may take it."""
+    combinations = (("nn", DType.BF16, False), ("tn", DType.F32, False), ("tt", DType.BF16, True))
+    offered = [list(further_bf16(*each)) for each in combinations]
+    turns = itertools.cycle(zip(combinations, offered, strict=True))
+    seen = set[str]()
+    for (layout, d, residual), shapes in itertools.islice(turns, 3 * 16):
+        if (shape := next((each for each in shapes if each.label not in seen), None)) is not None:
+            seen.add(shape.label)
+            product = partial(catalog.bf16_gemm, layout, shape, d, residual)
+            yield f"bf16_gemm_{layout} into {d}{' with C' if residual else ''}, further {shape.label}", product
+    for d, residual, columns in itertools.product(catalog.OUTPUTS, (False, True), (128, 1)):
+        for shape in [each for each in further_fp8(d, residual, "m", columns) if each.m > 64]:
+            scaled = partial(catalog.fp8_gemm_nt, shape, d, residual, "m", columns)
+            yield f"fp8_gemm_nt into {d}, {residual=}, a scale for {columns}, further {shape.label}", scaled
+
+
 VARIANTS: dict[str, Callable[[], KernelSpec]] = {
     "fp8_gemm_nt, programmatic launch": lambda: catalog.fp8_gemm_nt(SMALL, programmatic_launch=True),
     **{
@@ -173,6 +192,7 @@ VARIANTS: dict[str, Callable[[], KernelSpec]] = {
         for major in "mk"
         for shape in catalog.gradient_shapes(DType.E4M3, False, major, how == "with C", how == "added")[-2:]
     },
+    **dict(further()),
     "a gate on sm90's widest tile": lambda: gated(catalog.bf16_gemm("nt", catalog.Shape(128, 256)), "interleaved"),
     "a gate on sm90's pair of CTAs": lambda: gated(catalog.bf16_gemm("nt", catalog.Shape(128, 256, cluster=(2, 1)))),
     "a gate on sm100's widest tile": lambda: gated(dense_sm100.bf16_gemm("nt", WIDEST_PAIR)),
