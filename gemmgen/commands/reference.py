@@ -263,13 +263,16 @@ def compare(result: torch.Tensor, expected: torch.Tensor, slack: torch.Tensor | 
     off = ((x - y).abs() - slack).clamp_min(0.0)
     squares = (x * x + y * y).sum()
     diff = 1 - 2 * (x * y).sum() / squares if squares != 0 else squares
-    # What may move a lot is judged by itself: large as such elements are, others would be measured by them.
-    loose = slack > LOOSE * y.abs()
-    alone = off.div(y.abs().clamp_min(1e-30)).where(loose, 0.0).max()
-    tiles = _tile_norms(off.where(~loose, 0.0)).div(_tile_norms(y.where(~loose, 0.0)).clamp_min(1e-30))
+    # What may move a lot is judged by itself: large as such elements are, others would be measured by them. What moves
+    # by denormals alone is none of these.
+    loose = slack > (LOOSE * y.abs()).clamp_min(LEAST_JUDGED)
+    alone = off.div(y.abs().clamp_min(LEAST_JUDGED)).where(loose, 0.0).max()
+    tiles = _tile_norms(off.where(~loose, 0.0)).div(_tile_norms(y.where(~loose, 0.0)).clamp_min(LEAST_JUDGED))
     return Errors(float(torch.maximum(tiles.max(), alone)), abs(float(diff)))
 
 
+LEAST_JUDGED = 1e-30
+"""Errors of numbers below are taken relative to this."""
 LOOSE = 1e-4
 """Slack of an element over the element, from which on it is no part of its tile."""
 

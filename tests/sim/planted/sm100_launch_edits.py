@@ -210,6 +210,6 @@ def index_of_a_cta_taken_for_that_of_a_pair(text: str, plan: Plan) -> str:
 
 @planted("sm100_clc", says=r"tile\.answer.*fence\.proxy\.async")
 def answer_read_without_a_fence_before_the_next(text: str, plan: Plan) -> str:
-    """The loading thread's read is not ordered before what the asynchronous proxy writes."""
-    arrive = at(text, plan, ARRIVE, "tile", "empty")[1]
-    return delete(text, [nearest_before(text, "fence.proxy.async", arrive.start)])
+    """The loading thread's read is not ordered before what the asynchronous proxy writes, by it or by who asks."""
+    arrive, ask = at(text, plan, ARRIVE, "tile", "empty")[1], find(text, ASK)[0]
+    return delete(text, [nearest_before(text, "fence.proxy.async", each.start) for each in (arrive, ask)])
