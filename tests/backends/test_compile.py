@@ -127,10 +127,11 @@ def further() -> Iterator[tuple[str, Callable[[], KernelSpec]]]:
             seen.add(shape.label)
             product = partial(catalog.bf16_gemm, layout, shape, d, residual)
             yield f"bf16_gemm_{layout} into {d}{' with C' if residual else ''}, further {shape.label}", product
-    for d, residual, columns in itertools.product(catalog.OUTPUTS, (False, True), (128, 1)):
-        for shape in [each for each in further_fp8(d, residual, "m", columns) if each.m > 64]:
-            scaled = partial(catalog.fp8_gemm_nt, shape, d, residual, "m", columns)
-            yield f"fp8_gemm_nt into {d}, {residual=}, a scale for {columns}, further {shape.label}", scaled
+    for d, residual, major, columns in itertools.product(catalog.OUTPUTS, (False, True), "mk", (128, 1)):
+        for shape in [each for each in further_fp8(d, residual, major, columns) if each.m > 64]:
+            scaled = partial(catalog.fp8_gemm_nt, shape, d, residual, major, columns)
+            what = f"fp8_gemm_nt into {d}{', with C' if residual else ''}"
+            yield f"{what}, scales along {major}, for {columns}, further {shape.label}", scaled
 
 
 VARIANTS: dict[str, Callable[[], KernelSpec]] = {
