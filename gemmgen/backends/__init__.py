@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import overload
 
 from gemmgen.backends import layout, sm90, sm100, sm120
+from gemmgen.backends.common import is_shipped
 from gemmgen.backends.render import render as render_pipeline
 from gemmgen.backends.table import table as table_of_pipeline
 from gemmgen.ir import AnyPlan, AnySpec, Arch, KernelSpec, LayoutPlan, LayoutSpec, Plan
@@ -37,8 +38,16 @@ def table(plan: AnyPlan) -> str:
 
 
 def emit(spec: AnySpec) -> str:
-    """The CUDA text of a spec."""
-    return render(lower(spec))
+    """The CUDA text of a spec, to be read; line for line what ``render`` has of its plan.
+
+    Only of a spec of the catalog it names the command that prints it again.
+    """
+    plan = lower(spec)
+    text = render(plan)
+    return text if is_shipped(plan) else text.replace(REGENERATE.format(plan.name), NOT_SHIPPED, 1)
+
+
+REGENERATE, NOT_SHIPPED = "// Regenerate: gemmgen emit {}\n", "// Its spec is none of the catalog.\n"
 
 
 __all__ = ["emit", "lower", "render", "table"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, cast
 
-from gemmgen.backends.common import digest, is_shipped
+from gemmgen.backends.common import digest
 from gemmgen.backends.limits import LIMITS
 from gemmgen.backends.render import environment
 from gemmgen.ir import DType, LayoutPlan, LayoutSpec, Operand, Param, split_axis
@@ -113,7 +113,6 @@ def _view(plan: LayoutPlan) -> dict[str, Any]:
     words = f"gemmgen::ceil_div(p.{inner}, 4)" if packs else f"p.{inner}"
     return {
         "plan": plan,
-        "shipped": is_shipped(plan),
         "params": [_param_line(param, plan) for param in plan.params],
         "source_lines": f"{lines}, gemmgen::bytes_of<{source.dtype.bits}>(p.{inner})",
         "read": _read(plan, inner, outer),

@@ -11,7 +11,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gemmgen.backends import groups
-from gemmgen.backends.common import is_shipped
 from gemmgen.backends.epilogue import chain_view, quantising_store
 from gemmgen.backends.names import C_TYPES, PAIR_TYPES, columns_of, place_name
 from gemmgen.backends.prologue_view import even_splits, prologue_view, slice_place
@@ -71,7 +70,6 @@ def _common(plan: Plan) -> dict[str, Any]:
     load = next(role for role in plan.roles if role.kind == "tma_load")
     return {
         "plan": plan,
-        "shipped": is_shipped(plan),
         "mma": plan.mma,
         "load": load,
         "budget": "" if plan.ctas_per_sm == 1 else f", {plan.ctas_per_sm} CTAs an SM",

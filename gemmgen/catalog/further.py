@@ -28,7 +28,7 @@ _BESIDE_C = (
     Shape(256, 128, unroll=1),
 )
 _WITHOUT_C = (Shape(128, 128, unroll=1, share=True), Shape(256, 192, unroll=1, staging=3))
-"""These spill where a C is read."""
+"""Of ``_WITHOUT_C``: registers do not suffice for a C beside these."""
 
 _WIDE = Shape(128, 256, width=128, unroll=1, rounds=True, strips=32, raster=16)
 _TALL = Shape(256, 128, unroll=1, staging=4, overlap=True, rounds=True, strips=32)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gemmgen.commands.output import print_table
 from gemmgen.commands.place import Place, place, stores_directly
-from gemmgen.commands.targets import Sizes
+from gemmgen.commands.targets import Sizes, check_shares_no_k
 from gemmgen.generate.operators import OPERATORS
 from gemmgen.ir import Arch
 from gemmgen.ops import choice
@@ -59,6 +59,7 @@ def explain(operator: str, sizes: Sizes, arch: str | None, card: str | None, eve
         raise ValueError(
             f"operator: {PRENORM} takes its form by two comparisons, not by costs: read gemmgen/ops/choice_prenorm.py"
         )
+    operator = _whose_kernels(operator)
     product = _product(operator)
     if sizes.m == 0 or sizes.n == 0:
         raise ValueError(
@@ -89,20 +90,22 @@ def explain(operator: str, sizes: Sizes, arch: str | None, card: str | None, eve
     sys.stdout.write(f"\n{reason(selection, unit)}\n")
 
 
+def _whose_kernels(operator: str) -> str:
+    """The operator whose kernels an operator takes: its own, but where they differ in what is behind them only."""
+    taken = OPERATORS[operator].kernels if operator in OPERATORS else ""
+    return taken if taken in NAMES else operator
+
+
 def _product(operator: str) -> str:
     """The name that tiles are chosen by: of an operator of groups of rows, the product of each."""
     if operator in NAMES:
         return operator
     if operator in OPERATORS and (match := GROUPED_NAME.fullmatch(operator)) is not None:
         return match["product"] + match["output"]
-    if operator in OPERATORS:
-        raise ValueError(
-            f"operator: {operator}'s tile depends on how its groups share k, which explain is not told; `gemmgen list` "
-            "shows its kernels"
-        )
+    check_shares_no_k(f"operator: {operator}", operator)
     grouped = [each for each in OPERATORS if GROUPED_NAME.fullmatch(each)]
     close = difflib.get_close_matches(operator, [*NAMES, *grouped], n=3, cutoff=0.75)
-    hint = f", did you mean {' or '.join(close)}?" if close else ""
+    hint = f", did you mean {' or '.join(close)}" if close else ""
     raise ValueError(f"operator: {operator!r} is unknown{hint}; use {NAME_FORMS}; or one of {', '.join(grouped)}")
 
 

@@ -85,13 +85,13 @@ def _write(path: Path, raw: bytes) -> None:
     if path.exists() and not path.is_file():
         path.write_bytes(raw)
     else:
-        write_by_rename(path.resolve(), raw)
+        write_by_rename(Path(os.path.realpath(path)), raw)
 
 
 def _no_place(path: Path) -> str | None:
     if path.is_dir():
         return "is a folder; name a file in it"
-    folder = path.resolve().parent
+    folder = Path(os.path.realpath(path)).parent
     return None if folder.is_dir() else f"cannot be written, as there is no folder {folder}; make it first"
 
 

@@ -309,7 +309,7 @@ def reduction_errors(spec: KernelSpec, operands: Operands) -> dict[str, Errors]:
             assert isinstance(result, torch.Tensor)
             slack = slack_of(spec, operands, step.to).expand_as(x)
             if step.function == "sum_of_squares":
-                x, slack = x.square(), slack * (2 * x.abs() + slack)
+                x, slack = x.square(), (slack * (2 * x.abs() + slack)).where(slack > 0, 0.0)
             along = {"m": [0], "n": [1], "mn": [0, 1]}[step.along]
             size = x.abs().amax(along) if step.function == "amax" else x.abs().sum(along)
             expected = size if step.function == "amax" else x.sum(along)

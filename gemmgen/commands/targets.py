@@ -119,15 +119,20 @@ def architecture(text: str) -> Architecture:
         ) from None
 
 
+def check_shares_no_k(where: str, op: str) -> None:
+    """Refuse an operator of groups of k."""
+    if op.startswith("k_grouped_"):
+        raise ValueError(
+            f"{where}: its kernel depends on how its groups share k, which commands are not told; name one that "
+            "`gemmgen list` shows"
+        )
+
+
 def _choose(op: str, arch: Arch, sizes: Sizes) -> KernelSpec:
     """The kernel the op would take for these sizes with its defaults: D in bf16, no C."""
     from gemmgen.ops import spec_for
 
-    if op.startswith("k_grouped_"):
-        raise ValueError(
-            f"target {op}: its kernel depends on how its groups share k, which commands are not told; name one that "
-            "`gemmgen list` shows"
-        )
+    check_shares_no_k(f"target {op}", op)
     return spec_for(op, sizes.m, sizes.n, sizes.k, SMS[arch], arch=arch)
 
 

@@ -57,6 +57,8 @@ def tune(
             "tune measures on a GPU that there are kernels for, and torch finds none; run it on a machine with one. "
             "`gemmgen explain` shows what the rule expects without any"
         )
+    if str(output) == "-":
+        raise ValueError("--output '-': what is measured is kept after every problem; name a file")
     selections = {line: _selection(operator, sizes, here, shapes, line) for line, sizes in problems.items()}
     todo = {line: sizes for line, sizes in problems.items() if again or not _is_kept(kept, here, operator, sizes)}
     if len(todo) < len(problems):

@@ -13,15 +13,15 @@ FUNCTIONS = ("announce_barriers", "wait_for_barriers")
 LOCALS = ("p", "warp", "tmem")
 """What a kernel has in front of the calls of its roles."""
 MATHS = (
-    "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh cospi erf erfc erfcinv erfcx erfinv exp exp10 "
-    "exp2 expm1 fabs fdim fdivide floor fma fmax fmin fmod frexp hypot ilogb j0 j1 jn ldexp lgamma llrint llround log "
-    "log10 log1p log2 logb lrint lround modf nan nearbyint nextafter norm norm3d norm4d normcdf normcdfinv pow rcbrt "
-    "remainder remquo rhypot rint rnorm round rsqrt scalbln scalbn sin sincos sincospi sinh sinpi sqrt tan tanh tgamma "
-    "trunc y0 y1 yn"
+    "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh cospi cyl_bessel_i0 cyl_bessel_i1 erf erfc "
+    "erfcinv erfcx erfinv exp exp10 exp2 expm1 fabs fdim fdivide floor fma fmax fmin fmod frexp hypot ilogb j0 j1 jn "
+    "ldexp lgamma llrint llround log log10 log1p log2 logb lrint lround modf nan nearbyint nextafter norm norm3d "
+    "norm4d normcdf normcdfinv pow rcbrt remainder remquo rhypot rint rnorm round rsqrt scalbln scalbn sin sincos "
+    "sincospi sinh sinpi sqrt tan tanh tgamma trunc y0 y1 yn"
 )
 LIBRARY = (
     "abs clock clock64 dim3 free labs llabs llmax llmin main malloc max min printf ptrdiff_t size_t std ullmax ullmin "
-    "umax umin"
+    "umax umin va_arg va_copy va_end va_start"
 )
 CPP = (
     "alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class "

@@ -20,8 +20,12 @@ from gemmgen.ir.schedule import Cluster, LaunchControl, Persistent, Schedule, Sp
 from gemmgen.ir.steps import Gate, PrologueStep, Quantise, Step, Store
 
 _T = TypeVar("_T", Operand, Ring)
-LOADED = ("boxes", "scales", "strips")
-"""What the functions of the role that loads are called behind its name."""
+LOADED: dict[Arch, tuple[str, ...]] = {
+    Arch.SM90: ("boxes", "scales", "strips"),
+    Arch.SM100: (),
+    Arch.SM120: ("boxes",),
+}
+"""What functions of the role that loads are called behind its name."""
 GATED_COLUMNS = 16
 """Columns that a gate takes at a time: 8 of gate and 8 of up."""
 
@@ -135,7 +139,7 @@ def _names_are_unique(spec: KernelSpec) -> None:
 
 def _names_are_apart(spec: KernelSpec) -> None:
     """Rings, roles and the kernel stand side by side in the text, and functions of the role that loads."""
-    parts = {f"{spec.load.name}_{part}": f"a function of role {spec.load.name!r}" for part in LOADED}
+    parts = {f"{spec.load.name}_{part}": f"a function of role {spec.load.name!r}" for part in LOADED[spec.arch]}
     roles = {role.name: f"role {role.name!r}" for role in spec.roles}
     for what, names, others in (
         ("role", tuple(roles), parts),

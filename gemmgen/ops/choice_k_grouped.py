@@ -3,7 +3,8 @@
 Groups are as many problems of the same size, whose tiles share the waves. Cycles and bytes of an H100, but for what is
 between promoted K blocks and what memory takes: of 1070 problems drawn at random (dense in FP8, groups of k in FP8 and
 BF16, H200) picks by memory of two bytes an element, as others write, took 2.9 % longer than the fastest tile, and with
-these 1.0 %; the last two constants are fitted to half of them, and as good for the others.
+these 1.0 %; ``DEVICE_BYTES`` and ``LARGE`` are fitted to half of them, and as good for the others. Calls that add
+nothing are priced as if they did.
 """
 
 from __future__ import annotations

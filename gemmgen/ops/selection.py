@@ -183,9 +183,9 @@ def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choic
     if operator == "fp8_gemm_nt":
         given = (d, residual, choices.sfa_major, choices.sfb_columns, direct)
         tiles = catalog.grouped_shapes(DType.E4M3, groups.by, choices.sfb_columns) if groups else ()
-        gradients = catalog.gradient_shapes(DType.E4M3, direct, choices.sfa_major, added=True)
-        plain = catalog.fp8_choices(*given) if choices.epilogue is None else catalog.fp8_shapes(*given)
-        dense = gradients if choices.accumulate else plain
+        dense = (catalog.fp8_choices if choices.epilogue is None else catalog.fp8_shapes)(*given)
+        if choices.accumulate:
+            dense = catalog.gradient_shapes(DType.E4M3, direct, choices.sfa_major, added=True)
         shapes = _admitted(choices, dense, tiles, _unit_rows, searched)
         fused = tuple(catalog.behind(shape, choices.epilogue) for shape in shapes)
         rule = _rule_sm90(choices, m, n, k, sms, True)
@@ -202,9 +202,9 @@ def _family_sm90(operator: str, m: int, n: int, k: int, sms: int, choices: Choic
     grouped = catalog.grouped_shapes(DType.BF16, groups.by) if groups else ()
     if layout[0] == "t":  # which no swapped tile takes
         grouped = tuple(shape for shape in grouped if not shape.swap)
-    offered = catalog.bf16_choices if choices.epilogue is None else catalog.bf16_shapes
-    dense = offered(layout, d, residual, direct)
-    dense = catalog.gradient_shapes(DType.BF16, direct) if choices.accumulate else dense
+    dense = (catalog.bf16_choices if choices.epilogue is None else catalog.bf16_shapes)(layout, d, residual, direct)
+    if choices.accumulate:
+        dense = catalog.gradient_shapes(DType.BF16, direct)
     return Family(
         _admitted(choices, dense, grouped, _unit_rows, searched),
         _rule_sm90(choices, m, n, 2 * k, sms, False),

@@ -122,13 +122,18 @@ def test_products_of_groups_are_explained_by_one_group(gemmgen: Command, form: s
     assert gemmgen("plan", *words).out.startswith(f"{taken}: ")
 
 
+def test_an_operator_that_takes_another_ones_kernels_is_explained_by_those(gemmgen: Command) -> None:
+    head, plain = (gemmgen("explain", name, "-m", "64") for name in ("fp8_gemm_nt_skip_head_mid", "fp8_gemm_nt"))
+    assert head.status == 0 and head.out == plain.out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("fp8_gemm",), "operator: 'fp8_gemm' is unknown, did you mean fp8_gemm_"),
         (("zzz",), "operator: 'zzz' is unknown; use one of fp8_gemm_nt"),
         (("m_grouped_fp8_gemm_nt_maskd",), "did you mean m_grouped_fp8_gemm_nt_masked or"),
-        (("k_grouped_bf16_gemm_tn_contiguous",), "depends on how its groups share k, which explain is not told"),
+        (("k_grouped_bf16_gemm_tn_contiguous",), "depends on how its groups share k, which commands are not told"),
         (
             ("fp8_gemm_nt_relu_bias",),
             "followed by _bias, _ACTIVATION or _bias_ACTIVATION, ACTIVATION being one of relu,",

@@ -267,6 +267,18 @@ def test_a_wrong_log_is_called_wrong(gemmgen: Command, monkeypatch: pytest.Monke
     assert wrong.status == 1 and "elements are NaN or infinite on one side only" in wrong.err
 
 
+@pytest.mark.parametrize("function", ["sum", "sum_of_squares", "amax"])
+def test_reductions_of_infinite_sums_are_judged(function: str) -> None:
+    spec = catalog.specs()["sm90_bf16_gemm_nt_bf16_64x32"]
+    reduce = Reduce(function=function, along="n", to="sums")  # type: ignore[arg-type]
+    sums = Operand(name="sums", dtype=DType.F32, box=("m",))
+    spec = spec.replace(operands=(*spec.operands, sums), epilogue=(reduce, *spec.epilogue))
+    operands = inputs.random_operands(spec, {"m": 70, "n": 8, "k": 72}, 1)
+    operands["a"][0, 0] = torch.inf  # type: ignore[index]
+    operands["sums"] = torch.zeros(70)
+    assert reference.reduction_errors(spec, operands)["sums"].apart == 1
+
+
 def test_reductions_of_what_is_no_number() -> None:
     """Sums and the largest magnitude of logarithms of normal sums are NaN, rows without a negative one aside."""
     spec = applying("log(acc)")

@@ -25,24 +25,30 @@ def chosen(operator: str, n: int, k: int, sms: int = 132, **choices: object) -> 
 
 
 @cache
-def offered(operator: str, d: DType, residual: bool, direct: bool, major: str = "m", columns: int = 128) -> set[str]:
-    """Names of the kernels that an operator takes one of: written out, or with a further tile."""
+def offered(
+    operator: str, d: DType, residual: bool, direct: bool, major: str = "m", columns: int = 128
+) -> dict[str, KernelSpec]:
+    """The kernels that an operator takes one of, by names of their own: written out, or with a further tile."""
     if operator == "fp8_gemm_nt":
         of_fp8 = (d, residual, major, columns, direct)
-        return {catalog.fp8_gemm_nt(shape, *of_fp8).name for shape in catalog.fp8_choices(*of_fp8)}
-    layout = operator.removeprefix("bf16_gemm_")
-    shapes = catalog.bf16_choices(layout, d, residual, direct)
-    return {catalog.bf16_gemm(layout, shape, d, residual, direct).name for shape in shapes}
+        specs = [catalog.fp8_gemm_nt(shape, *of_fp8) for shape in catalog.fp8_choices(*of_fp8)]
+    else:
+        layout = operator.removeprefix("bf16_gemm_")
+        shapes = catalog.bf16_choices(layout, d, residual, direct)
+        specs = [catalog.bf16_gemm(layout, shape, d, residual, direct) for shape in shapes]
+    found = {spec.name: spec for spec in specs}
+    assert len(found) == len(specs) and all(SPECS.get(name, spec) == spec for name, spec in found.items())
+    return found
 
 
 @pytest.mark.parametrize("operator", SM90_OPERATORS)
-def test_every_choice_over_n_is_shipped(operator: str) -> None:
+def test_every_choice_over_n_is_offered(operator: str) -> None:
     found: set[KernelSpec] = set()
     for n, k in itertools.product(range(8, 4097, 8), (128, 7168)):
         found |= chosen(operator, n, k)
     assert len(found) > 2
     for spec in found:
-        assert SPECS.get(spec.name, spec) == spec and spec.name in offered(operator, DType.BF16, False, False)
+        assert offered(operator, DType.BF16, False, False)[spec.name] == spec
         assert spec.name in SPECS or operator[-2:] != "nt"
 
 
@@ -50,17 +56,15 @@ def test_every_choice_over_n_is_shipped(operator: str) -> None:
 @pytest.mark.parametrize("d", catalog.OUTPUTS)
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("direct_store", [False, True])
-def test_every_variant_of_a_choice_is_shipped(operator: str, d: DType, residual: bool, direct_store: bool) -> None:
+def test_every_variant_of_a_choice_is_offered(operator: str, d: DType, residual: bool, direct_store: bool) -> None:
     variants: list[dict[str, Any]] = [{}]
     if operator == "fp8_gemm_nt":
         variants = [{"sfa_major": major, "sfb_columns": columns} for major in "mk" for columns in (1, 128)]
     for variant in variants:
         for n in (8, 24, 576, 2112, 7168):
             for spec in chosen(operator, n, 1152, d=d, residual=residual, direct_store=direct_store, **variant):
-                names = offered(
-                    operator, d, residual, direct_store, variant.get("sfa_major", "m"), variant.get("sfb_columns", 128)
-                )
-                assert SPECS.get(spec.name, spec) == spec and spec.name in names
+                of_fp8 = (variant.get("sfa_major", "m"), variant.get("sfb_columns", 128))
+                assert offered(operator, d, residual, direct_store, *of_fp8)[spec.name] == spec
 
 
 def test_stores_never_stage_wider_rows_than_the_tile() -> None:

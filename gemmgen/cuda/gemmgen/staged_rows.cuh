@@ -53,8 +53,8 @@ class GroupBoxes {
 using GroupClipped = GroupBoxes<false>;
 using GroupAdded = GroupBoxes<true>;
 
-// Lanes copy the first `bytes` of those of the box's ROWS rows that are above `rows`, fewer than ROWS, 16 bytes at a time: of
-// rows of 16 or 32 bytes a box may have fewer pieces than a warp has lanes, and those left over find no row. A row of the
+// Lanes copy the first `bytes` of those of the box's ROWS rows that are above `rows`, 16 bytes at a time. `rows` is less than
+// ROWS, so where a box has fewer pieces than a warp has lanes, those left over find no row. A row of the
 // output begins at `to`, `pitch` bytes behind the one before.
 template <u32 ROW_BYTES, u32 ROWS>
 DEVICE void copy_rows(u8* to, u64 pitch, u32 rows, u32 bytes, u32 from) {
