@@ -32,8 +32,9 @@ def fp8_gemm_nt(
     """``d[m, n] = (a * sfa) . (b * sfb)^T (+ c)`` for e4m3 ``a`` [m, k] and ``b`` [n, k], summed in fp32.
 
     On sm90, with k contiguous in both (on sm100 and sm120 see :func:`fp8_fp4_gemm_nt`):
-    a: pair of data and fp32 scales [m, ceil(k/128)], read as they lie when row-major, or when contiguous along m with
-        columns 16 bytes apart; scales that lie otherwise are copied first, by one small kernel more.
+    a: pair of data and fp32 scales [m, ceil(k/128)], read as they lie when contiguous along m with columns 16 bytes
+        apart, or when row-major. Many that are row-major are turned first, by one small kernel more, as then both take
+        less time than a kernel that gathers them; others are copied.
     b: pair of data and fp32 scales [ceil(n/128), ceil(k/128)] or, one per row, [n, ceil(k/128)]; likewise.
     d: bf16 or fp32 [m, n] to write to; allocated when left out. Returned either way.
     c: added, of d's type and shape; may be d itself.

@@ -28,6 +28,8 @@ BETWEEN_PRODUCTS = {False: 88, True: 174}
 """Cycles between K blocks without and with promotion."""
 BETWEEN_ROUNDS = 48
 """Those with promotion where whole rounds are copied out."""
+GATHERED = 95
+"""Those beside them where lanes gather scales of A that lie along k: 59 to 120 in ten problems, H200."""
 TURN = {False: 160, True: 370}
 """Cycles of the shortest turn of the ring."""
 L2_BYTES = 63.7
@@ -104,18 +106,21 @@ def microseconds(cycles: float) -> float:
     return LAUNCH_US + cycles / MHZ
 
 
-def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -> Cost:
-    """Cycles the problem takes with this tile, by term. ``k_bytes`` is k times the bytes of an element of A."""
+def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool, gathered: bool = False) -> Cost:
+    """Cycles the problem takes with this tile, by term. ``k_bytes`` is k times the bytes of an element of A.
+
+    ``gathered`` are scales of A that lie along k.
+    """
     if shape.splits is not None:
         return _few_rows(shape, shape.splits, m, n, k_bytes, sms, promoted)
     ctas = shape.cluster[0] * shape.cluster[1]
     units = -(-m // (shape.m * shape.cluster[0])) * -(-n // (shape.n * shape.cluster[1]))
     at_once, blocks = max(1, sms * shape.ctas_per_sm // ctas), -(-k_bytes // 128)
-    name, block = _block(shape, m, n, units * ctas, sms, promoted)
+    name, block = _block(shape, m, n, units * ctas, sms, promoted, gathered)
     tile = {name: blocks * block, "epilogue": _epilogue(shape)}
     left, splits = _sharing(shape, units, at_once, blocks)
     if left:
-        name, block = _block(shape, m, n, left * splits, sms, promoted)
+        name, block = _block(shape, m, n, left * splits, sms, promoted, gathered)
         share = {name: -(-blocks // splits) * block, "epilogue": _epilogue(shape)}
         meeting = MEETING + splits * shape.m * shape.n * MEETING_SUMS
         compute = added({each: units // at_once * time for each, time in tile.items()}, share, {"meeting": meeting})
@@ -179,9 +184,12 @@ def _shared(shape: Shape) -> float:
     return (shape.m + shape.n + read) * 128 / SHARED_BYTES
 
 
-def _block(shape: Shape, m: int, n: int, tiles: int, sms: int, promoted: bool) -> tuple[str, float]:
+def _block(
+    shape: Shape, m: int, n: int, tiles: int, sms: int, promoted: bool, gathered: bool = False
+) -> tuple[str, float]:
     """What bounds a K block of 128 bytes, and its cycles, in a problem of so many tiles."""
     between = BETWEEN_ROUNDS if shape.rounds and promoted else BETWEEN_PRODUCTS[promoted]
+    between += GATHERED if gathered else 0
     rows, half, turn = shape.m, shape.ctas_per_sm > 1, float(TURN[promoted])
     if shape.swap:
         slot = (shape.m + shape.n) * 128 * shape.ctas_per_sm

@@ -23,6 +23,8 @@ BETWEEN_SUMS = 183
 """Those with promotion."""
 BETWEEN_ROUNDS = {1: 85, 2: 85, 3: 37}
 """Those where whole rounds are copied out, by the warpgroups that take turns."""
+GATHERED = 95
+"""Those beside them where lanes gather scales of A that lie along k."""
 TURN = 291
 """Cycles of the shortest turn of the ring, with promotion, but where n is on the rows of products."""
 PAIR_WAITS, PAIR_IDLE = 1.03, 0.5
@@ -67,11 +69,13 @@ def cost(
     groups: int,
     alignment: int = 1,
     found: bool = False,
+    gathered: bool = False,
 ) -> Cost:
     """Cycles that groups of ``m`` by ``n`` take with this tile, by term. ``k_bytes`` is k times the bytes of A's dtype.
 
     Groups have more rows and fewer. With an ``alignment`` padding up to its multiples is among them, half of one on
-    average. ``found`` are those that a launch looks for before it knows its tiles.
+    average. ``found`` are those that a launch looks for before it knows its tiles, ``gathered`` are scales of A
+    that lie along k.
     """
     ctas = shape.cluster[0] * shape.cluster[1]
     rows, across = shape.m * shape.cluster[0], -(-n // (shape.n * shape.cluster[1]))
@@ -85,7 +89,7 @@ def cost(
         deviation = sqrt(groups) * min(UNKNOWN, of_group) * across
     full = units / at_once
     waves = max(full, fmean(ceil(max(1, units + part * deviation) / at_once) for part in WAVES))
-    name, block = _block(shape, promoted)
+    name, block = _block(shape, promoted, gathered)
     if shape.cluster[0] > 1:  # where warpgroups without rows multiply nothing
         block *= 1 - PAIR_IDLE * (1 - fmean(_units_down(real, WARPGROUP_ROWS)) * WARPGROUP_ROWS / (mean * rows))
     tile = {name: -(-k_bytes // 128) * block, "epilogue": EPILOGUE + shape.m * shape.n / STORED[shape.groups]}
@@ -106,11 +110,12 @@ def _bytes(shape: Shape, real: float, n: int, k_bytes: int, groups: int) -> floa
     return weights + groups * real * (k_bytes + 2 * n) + written
 
 
-def _block(shape: Shape, promoted: bool) -> tuple[str, float]:
+def _block(shape: Shape, promoted: bool, gathered: bool) -> tuple[str, float]:
     """What bounds a K block of 128 bytes, and its cycles."""
     between = BETWEEN_PRODUCTS
     if promoted:
         between = BETWEEN_ROUNDS[shape.groups] if shape.rounds else BETWEEN_SUMS
+        between += GATHERED if gathered else 0
     bounds = {
         "products": (shape.m * shape.n / PRODUCT_ROWS + between) * (PAIR_WAITS if shape.cluster[0] > 1 else 1),
         "copies": (shape.m + shape.n / shape.cluster[0]) * 128 / L2_BYTES,

@@ -18,6 +18,8 @@ BETWEEN_PRODUCTS = 60
 """Cycles between K blocks without promotion."""
 BETWEEN_SUMS = {1: 240, 2: 235, 3: 200}
 """Those with promotion, by the warpgroups that take turns: 17 problems, an H200."""
+GATHERED = 95
+"""Those beside them where lanes gather scales that lie along k."""
 TURN = {False: 180, True: 255}
 """Cycles of the shortest turn of the ring."""
 L2_BYTES = 70
@@ -40,15 +42,17 @@ OVERLAP = 0.1
 """Share of the smaller of compute and memory time that is not hidden by the larger."""
 
 
-def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool, groups: int) -> Cost:
+def cost(
+    shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool, groups: int, gathered: bool = False
+) -> Cost:
     """Cycles that groups of ``m`` by ``n`` take with this tile, by term; ``k_bytes`` is k times the bytes of A's dtype.
 
-    Every group has a product of that size.
+    Every group has a product of that size. ``gathered`` are scales that lie along k.
     """
     ctas = shape.cluster[0] * shape.cluster[1]
     units = groups * -(-m // (shape.m * shape.cluster[0])) * -(-n // (shape.n * shape.cluster[1]))
     at_once = max(1, sms // ctas)
-    name, block = _block(shape, m, n, units * ctas, sms, promoted)
+    name, block = _block(shape, m, n, units * ctas, sms, promoted, gathered)
     alone = 0 if shape.overlap else EPILOGUE
     tile = {name: -(-k_bytes // 128) * block, "epilogue": alone + shape.m * shape.n / 16}
     compute = in_waves(tile, units / at_once, -(-units // at_once))
@@ -57,9 +61,9 @@ def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool, g
     return Cost(beside_memory({**compute, "start": START}, memory, OVERLAP))
 
 
-def _block(shape: Shape, m: int, n: int, tiles: int, sms: int, promoted: bool) -> tuple[str, float]:
+def _block(shape: Shape, m: int, n: int, tiles: int, sms: int, promoted: bool, gathered: bool) -> tuple[str, float]:
     """What bounds a K block of 128 bytes, and its cycles, in a problem of so many tiles."""
-    between = BETWEEN_SUMS[shape.groups] if promoted else BETWEEN_PRODUCTS
+    between = (BETWEEN_SUMS[shape.groups] if promoted else BETWEEN_PRODUCTS) + (GATHERED if gathered else 0)
     bounds = {
         "products": shape.m * shape.n / PRODUCT_ROWS + between,
         "copies": _copies(shape, m, n, tiles, sms) * (1 if tiles >= CROWDED * sms else ALONE),

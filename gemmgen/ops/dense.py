@@ -11,12 +11,14 @@ from functools import cache
 import torch
 
 from gemmgen.ir import DType, Operand
+from gemmgen.ops.copies import order_of_scales
 from gemmgen.ops.dispatch import Choice, Dispatcher
+from gemmgen.ops.family import Candidate
 from gemmgen.ops.groups import Groups, behind, of_groups, problem_of
 from gemmgen.ops.launch import Slots
-from gemmgen.ops.memory import pointer_fault, tma_fault
+from gemmgen.ops.memory import tma_fault
 from gemmgen.ops.problem import Tensors, check_rank
-from gemmgen.ops.selection import spec_for
+from gemmgen.ops.selection import Choices, select, spec_for
 from gemmgen.ops.tail import Tail, accumulates, plain
 from gemmgen.runtime.kernel_text import Target
 
@@ -111,20 +113,19 @@ def _bf16_dispatcher(dtype: torch.dtype, residual: bool, accumulate: bool) -> Di
 def fp8_dispatcher(columns: int, tail: Tail, groups: Groups | None = None) -> Dispatcher:
     """Calls with fp32 scales, one for so many columns of the product, and what follows it."""
     a, sfa, b, sfb = of_groups(groups, (_A[DType.E4M3], _SFA, _B[DType.E4M3], _SFB[columns]))
+    boxed, plain = ((sfa, sfb), ()) if columns == 1 else ((sfa,), (sfb,))
 
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
-        sfa_major, copied = _scale_layout((sfa, tensors["sfa"]), (sfb, tensors["sfb"]), columns)
-        spec = spec_for(
-            "fp8_gemm_nt",
-            sms=target.sms,
-            arch=target.family,
-            card=target.card,
-            sfa_major=sfa_major,
-            sfb_columns=columns,
-            **tail.spec_choices(tensors),
-            **problem_of(groups, sizes),
-        )
-        return Choice(spec, copied)
+        problem, given = problem_of(groups, sizes), tail.spec_choices(tensors)
+        extents = {axis: problem.pop(axis) for axis in ("m", "n", "k")}
+        given |= {"arch": target.family, "card": target.card, "sfb_columns": columns, **problem}
+
+        @cache
+        def picked(order: str) -> Candidate:
+            return select("fp8_gemm_nt", **extents, sms=target.sms, choices=Choices(sfa_major=order, **given)).picked
+
+        order, copied = order_of_scales(boxed, plain, tensors, lambda order: picked(order).cost.total)
+        return Choice(picked(order).spec, copied)
 
     return Dispatcher((a, sfa, b, sfb, *behind(groups, tail)), tail.outputs, tail.scalars, choose, tail.gated)
 
@@ -146,22 +147,6 @@ def bf16_dispatcher(tail: Tail, groups: Groups | None = None) -> Dispatcher:
         return Choice(spec)
 
     return Dispatcher((a, b, *behind(groups, tail)), tail.outputs, tail.scalars, choose, tail.gated)
-
-
-def _scale_layout(
-    of_a: tuple[Operand, torch.Tensor], of_b: tuple[Operand, torch.Tensor], columns: int
-) -> tuple[str, frozenset[str]]:
-    """``sfa_major`` of the kernel, and which scales it must be given a row-major copy of: a last resort.
-
-    Contiguous along m (and n) with 16-byte pitches comes by TMA; rows contiguous along k are gathered. Anything else,
-    such as m-contiguous scales with m no multiple of 4, is copied first: one small kernel more.
-    """
-    (sfa, tensor_a), (sfb, tensor_b) = of_a, of_b
-    wide = [(sfa.replace(major="m"), tensor_a)] + ([(sfb.replace(major="n"), tensor_b)] if columns == 1 else [])
-    if all(tma_fault(each, tensor) is None for each, tensor in wide):
-        copied = {"sfb"} if columns == 128 and pointer_fault(sfb, tensor_b) else set()
-        return "m", frozenset(copied)
-    return "k", frozenset(each.name for each, tensor in (of_a, of_b) if pointer_fault(each, tensor))
 
 
 def is_k_major(operand: Operand, tensor: torch.Tensor) -> bool:

@@ -6,15 +6,16 @@ Knows operands, targets and memory rules; which spec serves a call is the operat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from gemmgen.ir import AnySpec, Operand
 from gemmgen.ops.block import block_builder, whole_block
+from gemmgen.ops.copies import Copies
 from gemmgen.ops.kernels import Kernel, kernel_of
-from gemmgen.ops.launch import Launch, Prepared, Slots, metadata, not_repeated, relaunch, row_major
+from gemmgen.ops.launch import Launch, Prepared, Slots, metadata, not_repeated, relaunch
 from gemmgen.ops.memory import check_layouts, check_no_gradient, check_overlap, reads_past_rows, span
 from gemmgen.ops.problem import Tensors, check_problem
 from gemmgen.ops.workspace import allocate, empty_on
@@ -28,10 +29,10 @@ PREPARED_LIMIT = 16384
 
 @dataclass(frozen=True)
 class Choice:
-    """The spec that serves a call, and the operands it can only read from a row-major copy."""
+    """The spec that serves a call, and the operands that it reads from a copy."""
 
     spec: AnySpec
-    copied: frozenset[str] = frozenset()
+    copied: Copies = field(default_factory=dict)
 
 
 Chooser = Callable[[Tensors, Mapping[str, int], Target], Choice]
@@ -124,7 +125,7 @@ class Dispatcher:
             names=self.names,
             outputs=tuple((at, span(slots[at])) for at in map(self.names.index, self.outputs)),
             other_bytes=tuple((at, span(each)) for at, each in enumerate(slots) if at != self._at),
-            copied=tuple(self.names.index(name) for name in sorted(choice.copied)),
+            copied=tuple((self.names.index(name), copy) for name, copy in sorted(choice.copied.items())),
             check_overlap=lambda slots: self._check_overlap(self._named(slots)),
             workspace=workspace,
             room=launch.room(workspace, empty_on(slots[self._at].device)) if workspace else None,
@@ -161,7 +162,7 @@ class Dispatcher:
     ) -> tuple[Kernel, dict[str, torch.Tensor], Choice]:
         choice = self._choose(tensors, sizes, target)
         kernel = kernel_of(choice.spec)
-        tensors = {name: row_major(t) if name in choice.copied else t for name, t in tensors.items()}
+        tensors = {**tensors, **{name: copy(tensors[name]) for name, copy in choice.copied.items()}}
         check_layouts(kernel.plan, tensors)
         return kernel, tensors, choice
 

@@ -110,7 +110,7 @@ class HotCalls:
         with recorded() as launched:
             result = self.function(*positional, **named)
         first = launched[0] if len(launched) == 1 else None
-        if first is not None and isinstance(first.prepared.build, PatchedBlock) and not first.prepared.copied:
+        if first is not None and isinstance(first.prepared.build, PatchedBlock):
             arguments = dict(zip(self.parameters.signature.parameters, (*positional, *named.values()), strict=False))
             self._remember(_Call(self._given(arguments), self._numbers(arguments), result, first), arguments)
         return result
@@ -226,7 +226,7 @@ class _Call:
         sizes = {f"size{place}": prepared.span(at) for at, place in enumerate(places)}
         make = replay_maker(pattern, name)
         needed = {f"size{at}" for pair in pattern.overlaps for at in pair}
-        constants = self._constants()
+        constants = self._constants() | {f"copy{each}": copy for each, (_, copy) in enumerate(prepared.copied)}
         replay, serves = make(**constants, **{size: sizes[size] for size in sorted(needed)})
         return Known(replay, serves, self.low_bits, constants["new_frame"])
 
@@ -234,12 +234,14 @@ class _Call:
         prepared, target = self.launched.prepared, self.launched.prepared.launch.target
         assert isinstance(prepared.build, PatchedBlock)
         words = [(at // 8, each) for at, each in prepared.build.addresses]
+        copied = [at for at, _ in prepared.copied]
         given = [(places[at], at) for at, _ in prepared.outputs if places[at] < len(self.given)]
         return Pattern(
             same_as=self.same_as,
             count_of_numbers=len(self.numbers),
             new=len(self.new),
-            patched=tuple([(word, places[each]) for word, each in words if each < len(places)]),
+            copied=tuple([(places[at], tuple([word for word, each in words if each == at])) for at in copied]),
+            patched=tuple([(word, places[each]) for word, each in words if each < len(places) and each not in copied]),
             room=tuple([(word, each - len(places)) for word, each in words if each >= len(places)]),
             numbers=prepared.build.scalars,
             overlaps=tuple([(output, other) for output, _ in given for other in sorted({*places}) if other != output]),

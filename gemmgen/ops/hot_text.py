@@ -88,14 +88,16 @@ class Pattern:
     """What a call did, as far as the text of its replay depends on it. Tensors are arguments by position.
 
     ``same_as`` has for each argument None where it is None, its own position, or that of an equal object before it;
-    ``new`` counts outputs that are allocated, which come behind the arguments. ``patched`` are word of the block and
-    tensor, ``room`` word and workspace, ``numbers`` offset and position of a number. ``overlaps`` are an output that
-    was given and a tensor that must not meet it; ``returned`` are tensors, None if the function returns None.
+    ``new`` counts outputs that are allocated, which come behind the arguments; ``copied`` are a tensor, and the words
+    of the block that the address of its copy goes to. ``patched`` are word and tensor, ``room`` word and workspace,
+    ``numbers`` offset and position of a number. ``overlaps`` are an output that was given and a tensor that must not
+    meet it; ``returned`` are tensors, None if the function returns None.
     """
 
     same_as: tuple[int | None, ...]
     count_of_numbers: int
     new: int
+    copied: tuple[tuple[int, tuple[int, ...]], ...]
     patched: tuple[tuple[int, int], ...]
     room: tuple[tuple[int, int], ...]
     numbers: tuple[tuple[int, int], ...]
@@ -135,6 +137,7 @@ def replay_text(pattern: Pattern) -> str:
             (f"e{output}", f"p{output}", f"size{output}") for output in sorted({pair[0] for pair in pattern.overlaps})
         ],
         overlaps=[f"p{at} < e{output} and p{output} < p{at} + size{at}" for output, at in pattern.overlaps],
+        copied=[(f"t{at}", words) for at, words in pattern.copied],
         patched=[(word, f"p{at}") for word, at in pattern.patched],
         room=pattern.room,
         numbers=[(offset, numbers[at]) for offset, at in pattern.numbers],
@@ -148,6 +151,7 @@ def _constants(pattern: Pattern) -> list[str]:
     names += ["pack_number", "stream", "bump"]
     for each in range(pattern.new):
         names += [f"shape{each}", f"strides{each}", f"dtype{each}"]
+    names += [f"copy{each}" for each in range(len(pattern.copied))]
     return names + sorted({f"size{at}" for pair in pattern.overlaps for at in pair})
 
 

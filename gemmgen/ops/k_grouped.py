@@ -13,11 +13,12 @@ import torch
 
 from gemmgen import catalog
 from gemmgen.ir import DType, Operand
+from gemmgen.ops.copies import order_of_scales
 from gemmgen.ops.dispatch import Choice, Dispatcher
+from gemmgen.ops.family import Candidate
 from gemmgen.ops.groups import grouped_tail
-from gemmgen.ops.k_selection import KSplit, bf16_spec, fp8_apart_spec
+from gemmgen.ops.k_selection import KSplit, bf16_spec, fp8_apart
 from gemmgen.ops.launch import Slots
-from gemmgen.ops.memory import pointer_fault, tma_fault
 from gemmgen.ops.problem import Tensors, require
 from gemmgen.ops.tail import Tail, accumulates, plain
 from gemmgen.runtime.kernel_text import Target
@@ -156,10 +157,14 @@ def _fp8_apart_dispatcher(dtype: torch.dtype, residual: bool, accumulate: bool) 
     operands = (_FP8[0], _SCALES[0], _FP8[1], _SCALES[1])
 
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
-        wide = all(tma_fault(each.replace(major=each.box[0]), tensors[each.name]) is None for each in _SCALES)
-        copied = () if wide else (each.name for each in _SCALES if pointer_fault(each, tensors[each.name]))
-        spec = fp8_apart_spec(target, sizes, APART, "m" if wide else "k", **tail.spec_choices(tensors))
-        return Choice(spec, frozenset(copied))
+        given = tail.spec_choices(tensors)
+
+        @cache
+        def picked(order: str) -> Candidate:
+            return fp8_apart(target, sizes, APART, order, **given)
+
+        order, copied = order_of_scales(_SCALES, (), tensors, lambda order: picked(order).cost.total)
+        return Choice(picked(order).spec, copied)
 
     return _dispatcher((*operands, LAYOUT), tail, choose)
 

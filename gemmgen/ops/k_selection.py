@@ -14,7 +14,7 @@ from gemmgen.catalog import PairShape, Product, Shape, WarpShape
 from gemmgen.ir import Arch, DType, KernelSpec
 from gemmgen.ops import choice_k_grouped, choice_sm100, choice_sm120
 from gemmgen.ops.cost import Cost
-from gemmgen.ops.family import Family, Last, Selection
+from gemmgen.ops.family import Candidate, Family, Last, Selection
 from gemmgen.runtime.errors import UnsupportedArchitecture
 from gemmgen.runtime.kernel_text import Target
 
@@ -72,7 +72,7 @@ def bf16_spec(
     )
 
 
-def fp8_apart_spec(
+def fp8_apart(
     target: Target,
     sizes: Mapping[str, int],
     split: KSplit,
@@ -81,17 +81,17 @@ def fp8_apart_spec(
     residual: bool,
     direct_store: bool,
     accumulate: bool = False,
-) -> KernelSpec:
-    """The kernel for e4m3 factors that lie group by group."""
+) -> Candidate:
+    """The kernel for e4m3 factors that lie group by group, and what it costs."""
     if target.family != Arch.SM90:
         raise UnsupportedArchitecture(
             f"{NT}: there is no kernel for {target.family}; its factors may lie along m and n, so pass them as [k, m] "
             f"and [k, n] to {TN}"
         )
     m, n, k, groups = _of_one(sizes)
-    return _picked(
+    return _candidate(
         catalog.gradient_shapes(DType.E4M3, direct_store, sf_major, residual, accumulate),
-        lambda shape: choice_k_grouped.cost(shape, m, n, k, target.sms, True, groups),
+        lambda shape: choice_k_grouped.cost(shape, m, n, k, target.sms, True, groups, sf_major != "m"),
         lambda shape: _fp8_sm90(shape, sf_major, d, residual, direct_store),
         split,
         accumulate,
@@ -144,7 +144,13 @@ def _whole(shapes: tuple[WarpShape, ...]) -> tuple[WarpShape, ...]:
 def _picked(
     shapes: tuple[S, ...], cost: Callable[[S], Cost], make: Callable[[S], KernelSpec], split: KSplit, accumulate: bool
 ) -> KernelSpec:
-    return Selection.of(Family(shapes, cost, make, last=_grouped(split, accumulate)).candidates(None)).picked.spec
+    return _candidate(shapes, cost, make, split, accumulate).spec
+
+
+def _candidate(
+    shapes: tuple[S, ...], cost: Callable[[S], Cost], make: Callable[[S], KernelSpec], split: KSplit, accumulate: bool
+) -> Candidate:
+    return Selection.of(Family(shapes, cost, make, last=_grouped(split, accumulate)).candidates(None)).picked
 
 
 @cache

@@ -16,6 +16,7 @@ import torch
 
 from gemmgen.ir import Plan
 from gemmgen.ops.block import Block
+from gemmgen.ops.copies import Copy
 from gemmgen.ops.kernels import Kernel
 from gemmgen.ops.workspace import Room, allocator
 from gemmgen.runtime.kernel_text import Grid
@@ -50,7 +51,7 @@ class Prepared:
 
     ``names`` are the operands in call order; ``outputs`` are the index and the span of all that is written, the main
     output first, ``other_bytes`` those of everything else and of further outputs; ``copied`` are inputs that the kernel
-    reads from a row-major copy; ``check_overlap`` judges exactly once spans meet; ``room`` makes that for the
+    reads from a copy, and what makes it; ``check_overlap`` judges exactly once spans meet; ``room`` makes that for the
     ``workspace`` of a launch.
     """
 
@@ -59,7 +60,7 @@ class Prepared:
     names: tuple[str, ...]
     outputs: tuple[tuple[int, int], ...]
     other_bytes: tuple[tuple[int, int], ...]
-    copied: tuple[int, ...]
+    copied: tuple[tuple[int, Copy], ...]
     check_overlap: Callable[[Slots], None]
     workspace: Mapping[str, int] = field(default_factory=dict)
     room: Room | None = None
@@ -77,9 +78,9 @@ class Prepared:
                     self.check_overlap(slots)
                     break
         if self.copied:
-            copies = [(at, row_major(slots[at])) for at in self.copied]  # alive until the launch
-            for at, copy in copies:
-                addresses[at] = copy.data_ptr()
+            copies = [(at, copy(slots[at])) for at, copy in self.copied]  # alive until the launch
+            for at, copied in copies:
+                addresses[at] = copied.data_ptr()
         if self.room is not None:
             _kept, parts = self.room()  # likewise
             addresses = [*addresses, *parts]
@@ -147,8 +148,3 @@ def relaunch(prepared: Mapping[Any, Prepared], slots: Slots, scalars: tuple[floa
         return False
     found.at(slots, addresses, scalars)
     return True
-
-
-def row_major(tensor: torch.Tensor) -> torch.Tensor:
-    """A row-major copy, also where only the address is odd."""
-    return tensor.clone(memory_format=torch.contiguous_format)

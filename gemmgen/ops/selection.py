@@ -226,15 +226,14 @@ def _searched(choices: Choices, m: int) -> bool:
 def _rule_sm90(choices: Choices, m: int, n: int, k_bytes: int, sms: int, promoted: bool) -> Callable[[Shape], Cost]:
     """What a tile costs: groups of rows, and sums that are added to, have rules of their own."""
     count, groups = choices.group_count, choices.groups
+    gathered = promoted and choices.sfa_major != "m"
     if groups is not None:
         by, alignment = groups.by, groups.alignment
-        padded = alignment if choices.padding else 1
-        return lambda shape: choice_grouped.cost(
-            shape, m, n, k_bytes, sms, promoted, count, padded, catalog.finds_groups(by, alignment, shape.m)
-        )
+        given = (m, n, k_bytes, sms, promoted, count, alignment if choices.padding else 1)
+        return lambda shape: choice_grouped.cost(shape, *given, catalog.finds_groups(by, alignment, shape.m), gathered)
     if choices.accumulate:
-        return lambda shape: choice_k_grouped.cost(shape, m, n, k_bytes, sms, promoted, count)
-    return lambda shape: choice.cost(shape, m, n, k_bytes, sms, promoted)
+        return lambda shape: choice_k_grouped.cost(shape, m, n, k_bytes, sms, promoted, count, gathered)
+    return lambda shape: choice.cost(shape, m, n, k_bytes, sms, promoted, gathered)
 
 
 def _behind_activation(

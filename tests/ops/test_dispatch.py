@@ -221,8 +221,8 @@ def test_hot_calls_are_found_by_metadata(target: RecordingTarget) -> None:
         (mn_major(torch.ones(8, 2)), "m", 0),
         (mn_major(torch.ones(7, 2)), "m", 0),
         (torch.zeros(8, 5)[:, :2], "k", 0),
-        (torch.zeros(2, 7).T, "k", 1),
-        (torch.zeros(2, 9)[:, 1:].T, "k", 1),
+        (torch.zeros(2, 7).T, "m", 1),
+        (torch.zeros(2, 9)[:, 1:].T, "m", 1),
         (torch.zeros(1, 2).expand(8, 2), "k", 0),
     ],
 )
@@ -240,8 +240,8 @@ def test_scales_of_a_are_used_as_they_lie(target: RecordingTarget, sfa: torch.Te
     [
         ("k", "k", "_1d1d_ksf_", 0),
         ("m", "m", "_1d1d_bf16", 0),
-        ("m", "k", "_1d1d_ksf_", 1),
-        ("k", "m", "_1d1d_ksf_", 1),
+        ("m", "k", "_1d1d_bf16", 1),
+        ("k", "m", "_1d1d_bf16", 1),
     ],
 )
 def test_scales_per_row_of_b(target: RecordingTarget, sfa: str, sfb: str, name: str, copies: int) -> None:
@@ -252,6 +252,24 @@ def test_scales_per_row_of_b(target: RecordingTarget, sfa: str, sfb: str, name: 
     prepared = prepare(dispatcher, slots)
     assert name in prepared.launch.kernel.spec.name
     assert len(prepared.copied) == copies
+
+
+@pytest.mark.parametrize(("m", "k", "turned"), [(8, 1024, False), (4096, 8192, True)])
+@pytest.mark.parametrize("columns", [128, 1])
+def test_scales_along_k_are_turned_where_a_launch_more_is_less(
+    target: RecordingTarget, m: int, k: int, turned: bool, columns: int
+) -> None:
+    """Of few rows they are gathered; a kernel that gathers those of many takes longer than a copy and another one."""
+    n = 2048
+    a, b = torch.zeros(m, k, dtype=torch.float8_e4m3fn), torch.zeros(n, k, dtype=torch.float8_e4m3fn)
+    sfa, sfb = torch.rand(m, k // 128), torch.rand(n // columns, k // 128)
+    dispatcher, slots = dense.fp8_call(a, sfa, b, sfb, None, torch.zeros(m, n, dtype=torch.bfloat16))
+    prepared = prepare(dispatcher, slots)
+    assert ("_ksf_" in prepared.launch.kernel.spec.name) is not turned
+    assert [prepared.names[at] for at, _ in prepared.copied] == ["sfa", "sfb"][: turned * (1 + (columns == 1))]
+    for at, copy in prepared.copied:
+        copied = copy(slots[at])
+        assert copied.stride() == (1, slots[at].shape[0]) and torch.equal(copied, slots[at])
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import gemmgen
 from gemmgen import ops
 from gemmgen.catalog import head_split_output
 from gemmgen.ir import Cast, DType, Epilogue, Gate, HeadSplit, Operand, Quantise, Reduce, Store
+from gemmgen.ops import copies
 
 COUNTS = (5, 0, 70, 1)
 
@@ -32,8 +33,16 @@ FORMS: dict[str, tuple[Layout, dict[str, Any]]] = {
 }
 
 
+@pytest.fixture
+def turned(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scales that lie along k are turned first, as they are where there are many."""
+    if request.param:
+        monkeypatch.setattr(copies, "LAUNCH", -1e9)
+
+
+@pytest.mark.parametrize("turned", [False, True], indirect=True)
 @pytest.mark.parametrize(("form", "sfa"), [("ids", "k"), ("psum", "m"), ("offsets", "k")])
-def test_fp8_rows_one_behind_the_other(form: str, sfa: str) -> None:
+def test_fp8_rows_one_behind_the_other(form: str, sfa: str, turned: None) -> None:
     layout, named = FORMS[form]
     problem = fp8_problem(layout, sfa=sfa)
     d = problem.output()
@@ -58,8 +67,9 @@ def test_groups_that_start_at_multiples_of_few_rows() -> None:
     assert torch.equal(d, problem.product.to(d.dtype))
 
 
+@pytest.mark.parametrize("turned", [False, True], indirect=True)
 @pytest.mark.parametrize(("sfa", "expected"), [("k", None), ("m", 4)])
-def test_fp8_masked(sfa: str, expected: int | None) -> None:
+def test_fp8_masked(sfa: str, expected: int | None, turned: None) -> None:
     layout = counts_of((3, 0, 20), 20)
     problem = fp8_problem(layout, sfa=sfa)
     d = problem.output()

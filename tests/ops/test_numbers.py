@@ -12,6 +12,7 @@ from reference import check, exact_result, mn_major
 import gemmgen
 from gemmgen import catalog, ops
 from gemmgen.ir import DType
+from gemmgen.ops import copies
 
 FP8 = catalog.fp8_gemm_nt(catalog.Shape(64, 16, groups=1))
 FP8_ROWS = catalog.fp8_gemm_nt(catalog.Shape(64, 16, groups=1), sfb_columns=1)
@@ -45,6 +46,16 @@ def test_fp8_scales(columns: int, lie: Callable[[torch.Tensor], torch.Tensor]) -
     problem = random_fp8_problem(9, 136, 320, columns)
     sfb = lie(problem.sfb) if columns == 1 else problem.sfb
     d = ops.fp8_gemm_nt((problem.a, lie(problem.sfa)), (problem.b, sfb), out_dtype=torch.float32)
+    spec = catalog.fp8_gemm_nt(catalog.Shape(64, 16, groups=1), DType.F32, sfb_columns=columns)
+    check(d, spec, problem.tensors)
+
+
+@pytest.mark.parametrize("columns", [128, 1])
+def test_scales_along_k_that_are_turned(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies behind the copy's columns, 9 rows and 12 places of a column, holds whatever was there."""
+    monkeypatch.setattr(copies, "LAUNCH", -1e9)
+    problem = random_fp8_problem(9, 135, 320, columns)
+    d = ops.fp8_gemm_nt(*problem.pairs, out_dtype=torch.float32)
     spec = catalog.fp8_gemm_nt(catalog.Shape(64, 16, groups=1), DType.F32, sfb_columns=columns)
     check(d, spec, problem.tensors)
 
