@@ -3,8 +3,9 @@
     python benchmarks/group_draws.py --problems 200
 
 2 to 64 groups of 1 to 4096 rows, alike to most uneven, n of 512 to 7680 and k of 512 to 7168, FP8 and BF16, given by
-row ids, by ends or by counts. Every kernel that is timed wrote an output full of NaN first, every group of which was
-compared with an fp32 product of what the factors stand for. ``benchmarks/group_picks.py`` judges the rule by the file.
+row ids, by ends or by counts; with ``--alike`` all groups of a problem have as many rows. Every kernel that is timed
+wrote an output full of NaN first, every group of which was compared with an fp32 product of what the factors stand for.
+``benchmarks/group_picks.py`` judges the rule by the file.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ NEAR = 1.4
 TOLERANCE = 5e-3
 """Of the worst tile's relative error; rounding to bf16 explains 3e-3."""
 MOST_ROWS = 40_000
+ROWS_ALIKE = (16, 32, 48, 64, 80, 96, 128, 128, 160, 192, 256, 256, 320, 384, 512, 512, 640, 768, 1024, 2048)
 MOST_BYTES = 20e9
 """Of factors, so that copies of them fit a card."""
 WHAT = (
@@ -68,6 +70,20 @@ def drawn(seed: int) -> tuple[str, Drawn]:
     alike = draw.choice((0.7, 3, 30, 30))
     sizes = [mean * draw.gammavariate(alike, 1 / alike) for _ in range(groups)]
     own = tuple(max(1, min(CAPACITY, round(size))) for size in sizes)
+    return form, Drawn("masked" if form == "counts" else "contiguous", kind, groups, sum(own), n, k, 0, own)
+
+
+def drawn_alike(seed: int) -> tuple[str, Drawn]:
+    """The same for groups of as many rows each, of numbers that benchmarks like."""
+    draw = random.Random(seed)
+    form, kind = draw.choice(("ends", "counts", "ids")), draw.choice(("fp8", "fp8", "bf16"))
+    groups = draw.choice((4, 6, 8, 8, 16, 32, 64))
+    n, k = 128 * draw.choice((8, 12, 16, 24, 32, 48, 56)), 128 * draw.choice((8, 12, 16, 24, 32, 56))
+    rows = draw.choice(ROWS_ALIKE)
+    if form == "ids":
+        rows = -(-rows // PADDED) * PADDED
+    rows = min(rows, MOST_ROWS // groups, 1800 if form == "counts" else MOST_ROWS)
+    own = (rows,) * groups
     return form, Drawn("masked" if form == "counts" else "contiguous", kind, groups, sum(own), n, k, 0, own)
 
 
@@ -133,12 +149,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", help="the file of results; by default that of the card")
     parser.add_argument("--problems", type=int, default=200)
+    parser.add_argument("--alike", action="store_true", help="groups of as many rows each")
     parser.add_argument("--seed", type=int, default=FIRST_SEED, help="of the first problem")
     parser.add_argument("--repeats", type=int, default=9)
     given = parser.parse_args()
-    path = given.json or results_of("group_draws", card())
+    draw, file = (drawn_alike, "group_alike") if given.alike else (drawn, "group_draws")
+    path = given.json or results_of(file, card())
     keep_apart(path, card())
-    cases = [each for each in map(drawn, range(given.seed, given.seed + given.problems)) if fits(each[1])]
+    cases = [each for each in map(draw, range(given.seed, given.seed + given.problems)) if fits(each[1])]
     compile_all(cases)
     flush, rows = Flush("write"), []
     for form, case in cases:

@@ -25,6 +25,8 @@ from gemmgen.ops.cost import Cost
 RESULT = "group_picks_h200.json"
 CHECKED = "group_draws_h200.json"
 """Fewer problems, whose results were looked at."""
+ALIKE = "group_alike_h200.json"
+"""Groups of as many rows each, likewise."""
 TYPES = {"fp8": DType.E4M3, "bf16": DType.BF16}
 ALIGNMENT = {"ids": 128, "ends": 1, "counts": 1}
 SIZES = {"3 to 48": 48, "49 to 256": 256, "more": 10**9}
@@ -86,4 +88,4 @@ def _line(what: str, ratios: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    print("\n".join([*table(), "", *table(CHECKED)]))
+    print("\n".join([*table(), "", *table(CHECKED), "", *table(ALIKE)]))

@@ -26,7 +26,7 @@ from inputs import worst_tile
 import gemmgen.ops as ops
 from gemmgen.ir import DType
 from gemmgen.ops.groups import contiguous, masked, problem_of
-from gemmgen.ops.k_selection import KSplit, bf16_spec, fp8_apart_spec
+from gemmgen.ops.k_selection import KSplit, bf16_spec, fp8_apart
 from gemmgen.runtime.targets import gpu
 from gemmgen.runtime.timing import Flush, times
 
@@ -124,7 +124,7 @@ def tile_of(case: Case) -> str:
         if case.kind == "bf16":
             spec = bf16_spec(target, sizes, KSplit("counts"), *gradients)
         else:
-            spec = fp8_apart_spec(target, sizes, KSplit("counts", 128, True), "m", *gradients)
+            spec = fp8_apart(target, sizes, KSplit("counts", 128, True), "m", *gradients).spec
     else:
         own = case.form == "masked"
         groups = masked(case.rows // case.groups) if own else contiguous(False, False, False, None)

@@ -44,7 +44,7 @@ def host(card: str = "h100") -> list[str]:
 
 def picks_of_groups() -> list[str]:
     """What the present rule picks for groups of rows, beside the fastest tile."""
-    checked = load(group_picks.CHECKED)
+    checked, alike = load(group_picks.CHECKED), load(group_picks.ALIKE)
     return [
         "## Choice of tiles for groups",
         "",
@@ -59,6 +59,11 @@ def picks_of_groups() -> list[str]:
         f"All {sum(len(row[-1]) for row in checked['rows'])} kernels that were timed gave every group's right result.",
         "",
         *group_picks.table(group_picks.CHECKED),
+        "",
+        f"And {len(alike['rows'])} whose groups have as many rows each, by `benchmarks/group_draws.py --alike`, on",
+        f"{environment(alike)}.",
+        "",
+        *group_picks.table(group_picks.ALIKE),
         "",
     ]
 

@@ -44,13 +44,18 @@ def added(*terms: Terms) -> Terms:
     return {name: sum(each.get(name, 0.0) for each in terms) for name in names}
 
 
+def scaled(share: float, terms: Terms) -> Terms:
+    """So much of each."""
+    return {name: share * time for name, time in terms.items()}
+
+
 def in_waves(tile: Terms, share: float, waves: float) -> Terms:
     """The terms of one tile for a CTA's share of tiles, and ``waves``: what the last, partly filled one adds."""
-    return {**{name: share * time for name, time in tile.items()}, "waves": (waves - share) * sum(tile.values())}
+    return {**scaled(share, tile), "waves": (waves - share) * sum(tile.values())}
 
 
 def beside_memory(terms: Terms, memory: float, unhidden: float) -> Terms:
     """With the time of device memory: the larger side counts whole, of the smaller one the share not hidden by it."""
     if memory > sum(terms.values()):
-        return {**{name: unhidden * time for name, time in terms.items()}, "device memory": memory}
+        return {**scaled(unhidden, terms), "device memory": memory}
     return {**terms, "device memory": unhidden * memory}
