@@ -26,7 +26,7 @@ GROUPED_NAME = re.compile(r"m_grouped_(?P<product>\w+_gemm_n[tn])_(?P<form>conti
 """Operators of row groups: the dense product of every group, how rows are shared out, and what a suffix says of d."""
 ARGUMENTS = {"ids": "grouped_layout", "ends": "grouped_layout", "counts": "masked_m"}
 """What users call the layout."""
-STEPS = ((64, 4), (256, 16), (4096, 64))
+STEPS = ((64, 4), (512, 8), (4096, 32))
 """Up to so many rows, hints count in steps of so many; more are all alike."""
 
 
@@ -111,7 +111,10 @@ def masked(expected_m: int | None) -> Groups:
 
 
 def _hint(name: str, expected_m: int | None) -> int:
-    """Rows expected of a group in steps, so that calls with other hints share what was prepared; 0 for no hint."""
+    """Rows expected of a group in steps, so that calls with other hints share what was prepared; 0 for no hint.
+
+    Of few, up to the next step: a row more than a tile has reads B once more. Of many to the nearest one.
+    """
     if expected_m is None:
         return 0
     if isinstance(expected_m, torch.Tensor):
@@ -121,7 +124,8 @@ def _hint(name: str, expected_m: int | None) -> int:
         )
     for most, step in STEPS:
         if expected_m <= most:
-            return max(0, -(-int(expected_m) // step) * step)
+            rows = max(0, int(expected_m))
+            return -(-rows // step) * step if most == STEPS[0][0] else round(rows / step) * step
     return STEPS[-1][0]
 
 
