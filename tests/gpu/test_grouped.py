@@ -18,6 +18,7 @@ from gemmgen import catalog, ops
 from gemmgen.catalog.grouped import BF16_SHAPES, FP8_FINE, FP8_SHAPES, SWAPPED_SHAPES
 from gemmgen.commands.groups import dense
 from gemmgen.ir import Arch, DType, KGroups, RowGroups
+from gemmgen.ops import copies
 from gemmgen.ops.choice_k_grouped import cost
 
 LAYOUTS = 200
@@ -240,3 +241,40 @@ def fp8_apart_tile(m: int, n: int, k: int, groups: int) -> tuple[int, int]:
     shapes = catalog.gradient_shapes(DType.E4M3, False, added=True)
     shape = min(shapes, key=lambda each: cost(each, m, n, k, 132, True, groups).key)
     return shape.m, shape.n
+
+
+def _row_major_and_turned(*shape: int) -> tuple[torch.Tensor, torch.Tensor]:
+    scales = torch.rand(*shape, device=CUDA) + 0.5
+    return scales, scales.mT.contiguous().mT
+
+
+@pytest.mark.parametrize("form", ["offsets", "masked", "k"])
+def test_scales_that_are_turned_first(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups large enough: the bits of scales that lie along m and n from the start."""
+    turned, copy = list[torch.Size](), copies.turned
+    monkeypatch.setattr(copies, "turned", lambda scales: (turned.append(scales.shape), copy(scales))[1])
+    counts, n, k = (1500, 0, 2048, 33), 4096, 4096
+    if form == "k":
+        k, ks = 16384, [4096, 0, 8192, 4096]
+        (sfa, along_m), (sfb, along_n) = (_row_major_and_turned(rows, k // 128) for rows in (2048, n))
+        a, b = (torch.randn(rows * k, device=CUDA).to(torch.float8_e4m3fn) for rows in (2048, n))
+        layout = torch.tensor(ks, device=CUDA, dtype=torch.int32)
+        found = [torch.zeros(4, 2048, n, device=CUDA) for _ in range(2)]
+        for d, scales in zip(found, ((sfa, sfb), (along_m, along_n)), strict=True):
+            ops.k_grouped_fp8_gemm_nt_contiguous((a, scales[0]), (b, scales[1]), d, ks, layout, d)
+        assert torch.equal(*found) and found[0].any() and turned == [sfa.shape, sfb.shape]
+        return
+    lead = (4, 2048) if form == "masked" else (sum(counts),)
+    a, b = torch.randn(*lead, k, device=CUDA), torch.randn(4, n, k, device=CUDA)
+    a, b = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
+    sfa, along_m = _row_major_and_turned(*lead, k // 128)
+    sfb = torch.rand(4, n // 128, k // 128, device=CUDA)
+    found = [torch.zeros(*lead, n, device=CUDA, dtype=torch.bfloat16) for _ in range(2)]
+    for d, scales in zip(found, (sfa, along_m), strict=True):
+        if form == "masked":
+            given = torch.tensor(counts, device=CUDA, dtype=torch.int32)
+            ops.m_grouped_fp8_gemm_nt_masked((a, scales), (b, sfb), d, given, 2048)
+        else:
+            given = torch.tensor(counts, device=CUDA, dtype=torch.int32).cumsum(0, dtype=torch.int32)
+            ops.m_grouped_fp8_gemm_nt_contiguous((a, scales), (b, sfb), d, given, offsets=True)
+    assert torch.equal(*found) and found[0].any() and turned == [sfa.shape]

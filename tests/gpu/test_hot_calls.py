@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from problems import bf16_problem, fp8_problem, whole_numbers
+from problems import bf16_problem, fp8_problem, random_fp8_problem, whole_numbers
 from reference import mn_major
 
 from gemmgen import ops
+from gemmgen.ops import copies
 from gemmgen.ops.dispatch import Dispatcher
 from gemmgen.runtime import nvrtc
 from gemmgen.runtime.errors import CaptureError
@@ -107,6 +108,45 @@ def test_a_captured_hot_call_replays_with_new_contents(long_ways: list[Any]) -> 
         graph.replay()
         torch.cuda.synchronize()
         assert torch.equal(d, ops.bf16_gemm_nt(a.clone(), b))
+
+
+@pytest.mark.parametrize("columns", [128, 1])
+def test_scales_that_are_turned_first(long_ways: list[Any], columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bits of scales that lie along m from the start, also when repeated, and in a graph with other scales."""
+    turned, copy = list[torch.Size](), copies.turned
+    monkeypatch.setattr(copies, "turned", lambda scales: (turned.append(scales.shape), copy(scales))[1])
+    m, n, k = 4096, 1088, 4224
+    p = random_fp8_problem(m, n, k, columns, CUDA)
+
+    def along_m() -> torch.Tensor:
+        sfb = mn_major(p.sfb) if columns == 1 else p.sfb
+        return ops.fp8_gemm_nt((p.a, mn_major(p.sfa)), (p.b, sfb), out_dtype=torch.float32)
+
+    def as_they_lie() -> torch.Tensor:
+        return ops.fp8_gemm_nt(*p.pairs, out_dtype=torch.float32)
+
+    for _ in range(2):
+        p.sfa.mul_(1.5)
+        assert torch.equal(as_they_lie(), along_m())
+    long_ways.clear()
+    turned.clear()
+    assert torch.equal(as_they_lie(), along_m()) and not long_ways
+    assert turned == [p.sfa.shape, p.sfb.shape][: 1 + (columns == 1)]
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        d = as_they_lie()
+    for _ in range(2):
+        p.sfa.mul_(0.75)
+        graph.replay()
+        assert torch.equal(d, along_m())
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        results = [as_they_lie() for _ in range(20)]
+    here = [as_they_lie() for _ in range(20)]
+    torch.cuda.synchronize()
+    assert all(torch.equal(each, d) for each in (*results, *here))
 
 
 def test_a_first_call_may_be_captured_after_warmup(monkeypatch: pytest.MonkeyPatch) -> None:
