@@ -95,9 +95,9 @@ REASONS: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "fence.proxy.async",
-        r"launch control #[2-5]$",
-        "It orders a role's reads of an answer before what launch control writes there next. The simulator reads at "
-        "once, so no answer is wrong there.",
+        r"launch control #[2-6]$",
+        "A role has one behind its reads of an answer, and the thread that asks has one behind the arrivals of all "
+        "roles and before what launch control writes there next: either orders them (a planted mistake deletes both).",
     ),
     (
         "bar.warp.sync",

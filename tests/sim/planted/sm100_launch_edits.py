@@ -213,3 +213,12 @@ def answer_read_without_a_fence_before_the_next(text: str, plan: Plan) -> str:
     """The loading thread's read is not ordered before what the asynchronous proxy writes, by it or by who asks."""
     arrive, ask = at(text, plan, ARRIVE, "tile", "empty")[1], find(text, ASK)[0]
     return delete(text, [nearest_before(text, "fence.proxy.async", each.start) for each in (arrive, ask)])
+
+
+@planted("sm100_clc_pair", says=r"read with ordinary loads")
+def answers_are_fenced_neither_by_who_reads_nor_by_who_asks(text: str, plan: Plan) -> str:
+    """Either orders reads of an answer before the next one is written to its place."""
+    fences = find(text, "fence.proxy.async")
+    asking = [nearest_before(text, "fence.proxy.async", find(text, ASK)[0].start)]
+    reading = [next(each for each in fences if each.start > query.start) for query in find(text, TAKEN)]
+    return delete(text, [*asking, *reading])
