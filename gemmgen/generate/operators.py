@@ -84,8 +84,8 @@ def _fp8_transposed(layout: str) -> Operator:
         name=f"fp8_gemm_{layout}",
         summary=f"d[M, N] = {product} (+ c): fp8_gemm_nt with a given as {a} and b as {b}.",
         parameters={
-            "a": f"pair of e4m3 data {a} and scales, transposed likewise; sm90 needs K contiguous.",
-            "b": f"pair of e4m3 data {b} and scales, transposed likewise; sm90 needs K contiguous.",
+            "a": f"pair of e4m3 data {a} and scales, transposed likewise; sm90 wants K contiguous, others take 4 bits.",
+            "b": f"pair of e4m3 data {b} and scales, transposed likewise; sm90 wants K contiguous, others take 4 bits.",
             **RECIPES,
             **OUTPUT,
         },

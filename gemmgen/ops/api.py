@@ -31,7 +31,8 @@ def fp8_gemm_nt(
 ) -> torch.Tensor:
     """``d[m, n] = (a * sfa) . (b * sfb)^T (+ c)`` for e4m3 ``a`` [m, k] and ``b`` [n, k], summed in fp32.
 
-    On sm90, with k contiguous in both (on sm100 and sm120 see :func:`fp8_fp4_gemm_nt`):
+    On sm100 and sm120 it is :func:`fp8_fp4_gemm_nt`, whose factors may be of 4 bits and whose scales of other kinds,
+    which sm90 refuses. On sm90, with k contiguous in both:
     a: pair of data and fp32 scales [m, ceil(k/128)], read as they lie when contiguous along m with columns 16 bytes
         apart, or when row-major. Many that are row-major are turned first, by one small kernel more, as then both take
         less time than a kernel that gathers them; others are copied.

@@ -12,9 +12,7 @@ import torch
 from gemmgen.ops import dense_call, scaled_call
 from gemmgen.ops.call_arguments import Pair, Recipe, check_compiled_dims, check_tensors, pair, transposed_pair
 from gemmgen.ops.hot_call import hot
-from gemmgen.ops.scaled_call import FP4
-
-FP8_OR_FP4 = (torch.float8_e4m3fn, *FP4)
+from gemmgen.ops.scaled_call import FP4, FP8_OR_FP4
 
 
 @hot(pairs=("a", "b"), tensors=("d", "c"))
@@ -178,9 +176,7 @@ def _fp8_fp4(
     check_compiled_dims(compiled_dims)
     check_tensors(a=a_data, b=b_data)
     scaled_call.check_types("fp8_fp4_gemm_nt", a_data, b_data, FP8_OR_FP4)
-    if a_data.dtype not in FP4 and b_data.dtype not in FP4:
-        return dense_call.fp8(a, b, d, c, recipes, compiled_dims, disable_ue8m0_cast, out_dtype)
-    return scaled_call.ue8m0(a, b, d, c, recipes, out_dtype, keeps_fp32=disable_ue8m0_cast)
+    return dense_call.fp8(a, b, d, c, recipes, compiled_dims, disable_ue8m0_cast, out_dtype)
 
 
 def _without_tensor_scale(name: str, value: Any) -> tuple[Any, float]:

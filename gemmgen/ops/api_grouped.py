@@ -38,7 +38,8 @@ def m_grouped_fp8_gemm_nt_contiguous(
 ) -> torch.Tensor:
     """``d[rows of g] = (a[rows of g] * sfa) . (b[g] * sfb[g])^T``, each group's rows one behind the other in ``a``.
 
-    a: pair of data [m, k] and scales, as :func:`fp8_gemm_nt` takes them.
+    a: pair of data [m, k] and scales, as :func:`fp8_gemm_nt` takes them; on sm100 and sm120 a and b may be of 4 bits,
+        as :func:`fp8_fp4_gemm_nt` has it.
     b: pair of data [groups, n, k] and scales, one more dimension than there; with ``transform_sf_into_required_layout``
         beforehand they are read as they lie, otherwise brought to that form in every call.
     d: bf16 or fp32 [m, n] to write to; allocated for None. Returned either way. Rows of no group are left as they are.
@@ -107,7 +108,7 @@ def m_grouped_fp8_fp4_gemm_nt_contiguous(
     activation: str | None = None,
     gate: str | None = None,
 ) -> torch.Tensor:
-    """:func:`m_grouped_fp8_gemm_nt_contiguous` for factors in e4m3 or 4 bits, as :func:`fp8_fp4_gemm_nt` takes them."""
+    """:func:`m_grouped_fp8_gemm_nt_contiguous` by the name that says 4 bits; both take the same factors."""
     check_compiled_dims(compiled_dims)
     groups = contiguous(use_psum_layout, offsets, ensure_zero_padding, expected_m_for_psum_layout)
     operator, scales = f"{MIXED}_contiguous", (recipe, recipe_a, recipe_b, disable_ue8m0_cast)
@@ -200,6 +201,7 @@ def m_grouped_fp8_gemm_nt_masked(
 
     a: pair of data [groups, m, k] and scales of one dimension more than :func:`fp8_gemm_nt` takes; read as they lie
         when contiguous along k, or along m with columns 16 bytes apart, strides (k/128 * align(m, 4), 1, align(m, 4)).
+        On sm100 and sm120 a and b may be of 4 bits, as :func:`fp8_fp4_gemm_nt` has it.
     b: pair of data [groups, n, k] and scales, likewise.
     d: bf16 or fp32 [groups, m, n] to write to; allocated for None. Returned either way.
     masked_m: int32 [groups], contiguous, on a's device.
@@ -230,7 +232,7 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
     activation: str | None = None,
     gate: str | None = None,
 ) -> torch.Tensor:
-    """:func:`m_grouped_fp8_gemm_nt_masked` for factors in e4m3 or 4 bits, as :func:`fp8_fp4_gemm_nt` takes them."""
+    """:func:`m_grouped_fp8_gemm_nt_masked` by the name that says 4 bits; both take the same factors."""
     check_compiled_dims(compiled_dims)
     operator, scales = f"{MIXED}_masked", (recipe, recipe_a, recipe_b, disable_ue8m0_cast)
     groups = masked(expected_m)

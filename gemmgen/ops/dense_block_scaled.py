@@ -90,7 +90,7 @@ class Call:
         """Where the call runs; refuses where no tensor core applies scales."""
         family = family_at(self.a.get_device()) or current_target(self.a.device).family
         if family not in SCALING:
-            _refuse_architecture(self.product(), family)
+            _refuse_architecture(self.product(), self.groups, family)
         return Arch(family)
 
     def check(self) -> dict[str, int]:
@@ -244,10 +244,17 @@ def _major(operand: Operand, tensor: torch.Tensor) -> str:
     return "k" if operand.dtype == DType.E2M1 or is_k_major(operand, tensor) else operand.plane[0]
 
 
-def _refuse_architecture(product: Product, family: str) -> None:
+def _refuse_architecture(product: Product, groups: Groups | None, family: str) -> None:
     four = [name for name, factor in (("a", product.a), ("b", product.b)) if factor.dtype == DType.E2M1]
     what = f"{' and '.join(four)}: 4-bit numbers" if four else "sfa, sfb: scales that the tensor core applies"
     raise UnsupportedArchitecture(
         f"{what} are multiplied on {' and '.join(SCALING)} only, this is {family}; run it there, or on a GPU without "
-        "such tensor cores multiply what cast_back_from_fp4 and cast_back_from_fp8 give with bf16_gemm_nt"
+        f"such tensor cores multiply what cast_back_from_fp4 and cast_back_from_fp8 give with {_in_bf16(groups)}"
     )
+
+
+def _in_bf16(groups: Groups | None) -> str:
+    """The operator that does the same to bf16 numbers on any architecture."""
+    if groups is None:
+        return "bf16_gemm_nt"
+    return f"m_grouped_bf16_gemm_nt_{'masked' if groups.by == 'counts' else 'contiguous'}"

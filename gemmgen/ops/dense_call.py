@@ -26,21 +26,21 @@ def fp8(
     out_dtype: torch.dtype | None,
     finish: Finish = (None, None, None),
 ) -> torch.Tensor:
-    """d = (a * sfa) . (b * sfb)^T (+ c), and what it is finished with."""
+    """d = (a * sfa) . (b * sfb)^T (+ c), and what it is finished with; 4-bit factors, too, where tensor cores scale."""
     (a_data, sfa), (b_data, sfb) = pair("a", a), pair("b", b)
+    check_compiled_dims(compiled_dims)
+    scaling, four = scales_blocks(a_data), scaled_call.has_4_bits(a_data, b_data)
     if any(each is not None for each in finish):
-        check_compiled_dims(compiled_dims)
-        if disable_ue8m0_cast and scales_blocks(a_data):
+        if disable_ue8m0_cast and scaling:
             scaled_call.refuse_fp32(sfa, sfb)
-        return finished("fp8_gemm_nt", a, b, d, c, out_dtype, finish, recipes)
-    if any(each is not None for each in recipes) and not scales_blocks(a_data):
+        return finished("fp8_fp4_gemm_nt" if four else "fp8_gemm_nt", a, b, d, c, out_dtype, finish, recipes)
+    if scaling or four:  # which no other architecture multiplies, as is said there
+        check_tensors(a=a_data, b=b_data)
+        scaled_call.check_types("fp8_gemm_nt", a_data, b_data, scaled_call.FP8_OR_FP4)
+        return scaled_call.ue8m0(a, b, d, c, recipes, out_dtype, keeps_fp32=disable_ue8m0_cast and scaling)
+    if any(each is not None for each in recipes):
         check_tensors(b=b_data, sfb=sfb)
         check_recipe(b_data, sfb, *recipes)
-    check_compiled_dims(compiled_dims)
-    if scales_blocks(a_data):
-        check_tensors(a=a_data, b=b_data)
-        scaled_call.check_types("fp8_gemm_nt", a_data, b_data, (torch.float8_e4m3fn,))
-        return scaled_call.ue8m0(a, b, d, c, recipes, out_dtype, keeps_fp32=disable_ue8m0_cast)
     check_tensors(a=a_data, sfa=sfa, b=b_data, sfb=sfb, c=c, d=d)
     dtype = output_dtype(d, c, out_dtype)
     direct = library.is_direct([each for each in (a_data, sfa, b_data, sfb, c, d) if each is not None])

@@ -33,12 +33,14 @@ def scaled(
     activation: str | None = None,
     gate: str | None = None,
 ) -> torch.Tensor:
-    """d of every group = (a * sfa) . (b * sfb)^T, and what it is finished with."""
+    """d of every group = (a * sfa) . (b * sfb)^T, and what it is finished with; factors decide which kernels serve."""
     (a_data, sfa), (b_data, sfb) = pair("a", a), pair("b", b)
     if disable_ue8m0_cast and scales_blocks(a_data):
         scaled_call.refuse_fp32(sfa, sfb)
     check_tensors(a=a_data, b=b_data, d=d)
-    if "fp8_fp4" in operator and a_data.dtype == b_data.dtype == torch.float8_e4m3fn:
+    if scaled_call.has_4_bits(a_data, b_data):
+        operator = operator.replace("fp8_gemm", "fp8_fp4_gemm")
+    elif a_data.dtype == b_data.dtype == torch.float8_e4m3fn:
         operator = operator.replace("fp8_fp4", "fp8")
     if bias is not None or activation is not None or gate is not None:
         recipes, placed = (recipe, recipe_a, recipe_b), (layout, groups)

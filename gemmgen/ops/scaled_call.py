@@ -16,6 +16,7 @@ from gemmgen.ops.scales import Blocked128x4, default_granularity, granularity
 
 FP4 = (torch.int8, torch.float4_e2m1fn_x2)
 """Types of 4-bit numbers, two a byte, the one of even index in the low half."""
+FP8_OR_FP4 = (torch.float8_e4m3fn, *FP4)
 Recipes = tuple[Recipe | None, Recipe | None, Recipe | None]
 
 
@@ -24,8 +25,14 @@ def check_types(operator: str, a: torch.Tensor, b: torch.Tensor, allowed: tuple[
     for name, tensor in (("a", a), ("b", b)):
         if tensor.dtype not in allowed:
             kinds = " or ".join(map(str, allowed))
-            others = "; fp8_fp4_gemm_nt takes 4-bit numbers" if tensor.dtype in FP4 else f"; quantise {name} first"
+            mixed = operator.replace("fp8_gemm", "fp8_fp4_gemm")
+            others = f"; {mixed} takes 4-bit numbers" if tensor.dtype in FP4 else f"; quantise {name} first"
             raise TypeError(f"{name}: dtype is {tensor.dtype}; {operator} takes {kinds}{others}")
+
+
+def has_4_bits(*factors: Any) -> bool:
+    """Whether any of these is data of 4-bit numbers."""
+    return any(isinstance(each, torch.Tensor) and each.dtype in FP4 for each in factors)
 
 
 def ue8m0(

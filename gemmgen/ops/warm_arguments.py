@@ -28,7 +28,10 @@ OPERATORS: dict[str, Any] = {
 }
 """The functions that kernels can be prepared for, by name; some have two."""
 BF16, F32, E4M3, E2M1 = torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.int8
-EXTRA: dict[str, dict[str, Any]] = {"fp8": {"scales": "m"}, "fp8_fp4": {"a": E4M3, "b": E2M1}}
+EXTRA: dict[str, dict[str, Any]] = {
+    "fp8": {"scales": "m", "a": E4M3, "b": E4M3},
+    "fp8_fp4": {"a": E4M3, "b": E2M1},
+}
 """Choices beside an operator's own parameters by the beginning of its name, with their defaults: what fp32 scales of a
 are contiguous along, and the factors' types."""
 NUM_GROUPS = 8

@@ -26,8 +26,8 @@ def fp8_gemm_tn(
     """d[M, N] = (a * sfa)^T @ (b * sfb) (+ c): fp8_gemm_nt with a given as [K, M] and b as [K, N].
 
     Arguments:
-        a: pair of e4m3 data [K, M] and scales, transposed likewise; sm90 needs K contiguous.
-        b: pair of e4m3 data [K, N] and scales, transposed likewise; sm90 needs K contiguous.
+        a: pair of e4m3 data [K, M] and scales, transposed likewise; sm90 wants K contiguous, others take 4 bits.
+        b: pair of e4m3 data [K, N] and scales, transposed likewise; sm90 wants K contiguous, others take 4 bits.
         d: bf16 or fp32 [M, N] to write to, rows contiguous, any pitch; allocated when left out, returned either way.
         c: of d's shape and type, added in fp32 before the result is rounded; may be d itself.
         recipe: (rows a scale of a, of b, elements of K a scale of both), as fp8_fp4_gemm_nt.

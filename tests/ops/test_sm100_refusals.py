@@ -141,9 +141,9 @@ def test_types_that_say_nothing_about_granularity_need_a_recipe() -> None:
 
 def test_data_of_another_type() -> None:
     with pytest.raises(
-        TypeError, match=r"^b: dtype is torch.int8; fp8_gemm_nt takes torch.float8_e4m3fn; fp8_fp4_gemm"
+        TypeError, match=r"^b: dtype is torch.uint8; fp8_gemm_nt takes torch.float8_e4m3fn or torch.int8"
     ):
-        ops.fp8_gemm_nt(A.fp32, FOUR_B.fp32, **MX)
+        ops.fp8_gemm_nt(A.fp32, (FOUR_B.data.view(torch.uint8), FOUR_B.fp32[1]), **MX)
     with pytest.raises(TypeError, match=r"^a: dtype is torch.float8_e5m2; fp8_fp4_gemm_nt takes .*; quantise a first"):
         ops.fp8_fp4_gemm_nt((A.data.view(torch.float8_e5m2), A.fp32[1]), FOUR_B.fp32, **MX)
     with pytest.raises(TypeError, match=r"^b: dtype is torch.uint8; mxfp4_gemm_nt takes torch.int8 or"):
