@@ -96,8 +96,8 @@ def _fp8_fp4(layout: str) -> Operator:
     a, b, product = _given(layout)
     data = "float8_e4m3fn, or 4-bit int8 with two neighbours along the contiguous dimension a byte"
     scales = (
-        "UE8M0 scales a row (or 128) and 32 or 128 of K: int32 words of four, fp32 powers of two, float8_e8m0fnu, or "
-        "Blocked128x4"
+        "UE8M0 scales a row (or any number of rows) and 32 or 128 of K: int32 words of four, fp32 powers of two, "
+        "float8_e8m0fnu, or Blocked128x4"
     )
     return Operator(
         name=f"fp8_fp4_gemm_{layout}",

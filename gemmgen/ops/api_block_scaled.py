@@ -36,10 +36,11 @@ def fp8_fp4_gemm_nt(
         index in the low half: [rows, k/2], or [rows/2, k] with strides (1, ..); beside an 8-bit factor k must be a
         multiple of 128, or each row be cut from one of whole 64 bytes; so must it on sm100 with two 4-bit factors that
         have a scale for 128. 4-bit data along rows, on sm120 8-bit too, is turned to lie along k by one kernel more.
-        Scales are powers of two, one per row or 128 rows and per 32 or 128 of k: ``int32`` [rows, ceil(k/gran/4)], four
-        UE8M0 bytes a word, contiguous along rows with columns 16 bytes apart, are read as they lie. fp32, and
-        ``float8_e8m0fnu`` or words that lie row by row, are brought to that form first, by one kernel more; others, as
-        ``Blocked128x4(scales)``, by a few small ones, with ``transform_sf_into_required_layout``.
+        Scales are powers of two, one per row, or 32, 128 or any number of them, and per 32 or 128 of k: ``int32``
+        [rows, ceil(k/gran/4)], four UE8M0 bytes a word, one per row, contiguous along rows with columns 16 bytes apart,
+        are read as they lie. fp32, and ``float8_e8m0fnu`` or words that lie row by row, are brought to that form first,
+        by one kernel more; others, as ``Blocked128x4(scales)``, by a few small ones, with
+        ``transform_sf_into_required_layout``.
         fp32 scales must be powers of two and are never rounded, as the data was quantised with them. Others are refused
         on the CPU; on a GPU, where a look at them would wait for it, they count as NaN and so do the rows or columns of
         d that they belong to. ``GEMMGEN_CHECK_SCALES=1`` refuses there too; ``requantise_to_ue8m0`` is the way out.

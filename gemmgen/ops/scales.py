@@ -13,7 +13,7 @@ import torch
 
 from gemmgen import catalog
 from gemmgen.ir import Arch, DType
-from gemmgen.ops.problem import require
+from gemmgen.ops.problem import EXTENT_LIMIT, require
 from gemmgen.ops.quantise import align, ceil_div, check_ue8m0, transform_sf_into_required_layout
 from gemmgen.ops.quantise.layout import ATOM_COLUMNS, ATOM_ROWS, BYTE_TYPES, lies_mn_major
 from gemmgen.ops.relayout import Move, put_off
@@ -24,7 +24,8 @@ Gran = tuple[int, int]
 BY_SHAPE = 0
 """In place of B's rows: 1 when it has a scale per row, else 128."""
 DEFAULT = (1, 128, BY_SHAPE, 128)
-ROW_GRANS, K_GRANS = (1, 128), (32, 128)
+K_GRANS = 32, 128
+"""Elements of k that a tensor core has a scale for; rows that share one are repeated, so any number may."""
 
 
 CHECK_VARIABLE = "GEMMGEN_CHECK_SCALES"
@@ -165,11 +166,11 @@ def granularity(
     """Rows and k per scale, of A and of B, as sm100 and sm120 take them; None when nothing is stated."""
     found = stated(recipe, recipe_a, recipe_b)
     for rows, k in () if found is None else (found[:2], found[2:]):
-        if rows not in ROW_GRANS or k not in K_GRANS:
+        if not 1 <= rows <= EXTENT_LIMIT or k not in K_GRANS:
             name = "recipe_a + recipe_b" if recipe is None else "recipe"
             raise ValueError(
                 f"{name}: says one scale per {rows} x {k} elements; sm100 and sm120 take "
-                f"{' or '.join(map(str, ROW_GRANS))} rows and {' or '.join(map(str, K_GRANS))} elements of k"
+                f"any number of rows from 1 and {' or '.join(map(str, K_GRANS))} elements of k"
             )
     return found
 

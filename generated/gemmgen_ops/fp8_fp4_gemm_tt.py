@@ -27,8 +27,8 @@ def fp8_fp4_gemm_tt(
 
     Arguments:
         a: pair of data [K, M]: float8_e4m3fn, or 4-bit int8 with two neighbours along the contiguous dimension a byte;
-            and UE8M0 scales a row (or 128) and 32 or 128 of K: int32 words of four, fp32 powers of two, float8_e8m0fnu,
-            or Blocked128x4.
+            and UE8M0 scales a row (or any number of rows) and 32 or 128 of K: int32 words of four, fp32 powers of two,
+            float8_e8m0fnu, or Blocked128x4.
         b: pair of data [N, K] and scales, likewise.
         d: bf16 or fp32 [M, N] to write to, rows contiguous, any pitch; allocated when left out, returned either way.
         c: of d's shape and type, added in fp32 before the result is rounded; may be d itself.

@@ -19,7 +19,7 @@ SPECS = (
     catalog.to_k_major(Arch.SM100, DType.E2M1).replace(name="two_warps", warps=2),
     catalog.to_m_major(Arch.SM100, DType.UE8M0X4),
     catalog.pack_bytes(Arch.SM100),
-    *(catalog.pack_ue8m0(Arch.SM100, rows) for rows in (1, 128)),
+    *(catalog.pack_ue8m0(Arch.SM100, rows) for rows in (1, 32, 128)),
 )
 
 

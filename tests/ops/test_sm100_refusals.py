@@ -111,9 +111,12 @@ def test_scales_of_another_granularity() -> None:
     [
         (
             {"recipe": (1, 1, 64)},
-            r"^recipe: says one scale per 1 x 64 elements; sm100 and sm120 take 1 or 128 rows and 32",
+            r"^recipe: says one scale per 1 x 64 elements; sm100 and sm120 take any number of rows from 1 and 32",
         ),
-        ({"recipe": (1, 64, 32)}, r"^recipe: says one scale per 64 x 32 elements"),
+        ({"recipe": (1, 0, 32)}, r"^recipe: says one scale per 0 x 32 elements"),
+        ({"recipe": (-1, 1, 32)}, r"^recipe: says one scale per -1 x 32 elements"),
+        ({"recipe": (1, 2**31, 32)}, r"^recipe: says one scale per 2147483648 x 32 elements"),
+        ({"recipe": (1, 16, 32)}, r"^sfb: shape is \(24, 8\); one scale per 16 x 32 elements makes \(2, 8\)"),
         ({"recipe": (1, 32)}, r"^recipe: is \(1, 32\); must be a tuple of 3 whole numbers \(gran_m of a, "),
         ({"recipe_a": (1, 32)}, r"^recipe_b: is missing; pass recipe_a and recipe_b together"),
         (
