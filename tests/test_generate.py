@@ -56,6 +56,20 @@ def test_bytes_do_not_depend_on_the_hash_seed(files: dict[str, bytes]) -> None:
     assert done.stdout.strip() == here
 
 
+CALLED = """
+align ceil_div ceil_to_ue8m0 get_deterministic_algorithms get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor
+get_mn_major_tma_aligned_packed_ue8m0_tensor get_mn_major_tma_aligned_tensor get_num_sms get_pdl get_tma_aligned_size
+pack_ue8m0_to_int per_block_cast_to_fp8 per_token_cast_to_fp4 per_token_cast_to_fp8 set_num_sms set_pdl
+transform_sf_into_required_layout transpose_packed_fp4 use_deterministic_algorithms
+"""
+
+
+def test_what_callers_look_for_beside_the_ops() -> None:
+    import gemmgen_ops
+
+    assert [name for name in CALLED.split() if not callable(getattr(gemmgen_ops, name, None))] == []
+
+
 def test_every_op_is_exported_and_calls_its_namesake(monkeypatch: pytest.MonkeyPatch) -> None:
     import gemmgen_ops
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from gemmgen.catalog.dense import Shape, accumulating, bf16_gemm, fp8_gemm_nt, launched_early
+from gemmgen.catalog.dense import Shape, accumulating, bf16_gemm, fp8_gemm_nt, launched_early, starting_early
 from gemmgen.catalog.dense_sm100 import Factor, PairShape
 from gemmgen.catalog.dense_sm100 import bf16_gemm as bf16_gemm_sm100
 from gemmgen.catalog.dense_sm120 import WarpShape
@@ -205,6 +205,7 @@ __all__ = [
     "scaled_shapes_sm100",
     "scaled_shapes_sm120",
     "specs",
+    "starting_early",
     "tf32_hc_prenorm_gemm",
     "to_k_major",
     "to_m_major",

@@ -236,6 +236,11 @@ def accumulating(spec: KernelSpec) -> KernelSpec:
     return adding.replace(roles=tuple(fetching if role is load else role for role in spec.roles))
 
 
+def starting_early(spec: KernelSpec) -> KernelSpec:
+    """The same kernel, which starts before the one ahead of it has ended, and reads nothing until that has."""
+    return spec.replace(name=f"{spec.name}_early", programmatic_launch=True)
+
+
 def launched_early(spec: KernelSpec) -> KernelSpec:
     """The same kernel, which starts before the one ahead of it has ended.
 

@@ -17,15 +17,37 @@ from gemmgen.ir import Arch
 
 LINE_LENGTH = 120
 OTHERS = (
+    "align",
     "bf16_m_grouped_gemm_nt_masked",
+    "cast_back_from_fp4",
+    "cast_back_from_fp8",
+    "ceil_div",
+    "ceil_to_ue8m0",
     "fp8_m_grouped_gemm_nt_masked",
+    "get_deterministic_algorithms",
+    "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",
     "get_m_alignment_for_contiguous_layout",
     "get_mk_alignment_for_contiguous_layout",
+    "get_mn_major_tma_aligned_packed_ue8m0_tensor",
+    "get_mn_major_tma_aligned_tensor",
+    "get_num_sms",
+    "get_pdl",
     "get_theoretical_mk_alignment_for_contiguous_layout",
+    "get_tma_aligned_size",
+    "pack_ue8m0_to_int",
+    "per_block_cast_to_fp8",
+    "per_channel_cast_to_fp8",
+    "per_token_cast_to_fp4",
+    "per_token_cast_to_fp8",
     "set_mk_alignment_for_contiguous_layout",
+    "set_num_sms",
+    "set_pdl",
+    "transform_sf_into_required_layout",
+    "transpose_packed_fp4",
+    "use_deterministic_algorithms",
     "warmup",
 )
-"""What else callers of the ops call: other names of some, the alignment of groups, preparation."""
+"""What else callers of the ops call: other names of some, what is set for the process, layouts and casts of scales."""
 ALIASES = {
     "Pair": "tuple[torch.Tensor, torch.Tensor | ops.Blocked128x4]",
     "Quantised": "tuple[torch.Tensor, torch.Tensor]",

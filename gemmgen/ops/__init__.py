@@ -54,15 +54,19 @@ from gemmgen.ops.mk_alignment import (
     set_mk_alignment_for_contiguous_layout,
 )
 from gemmgen.ops.quantise import (
+    align,
     cast_back_from_fp4,
     cast_back_from_fp8,
     cast_back_from_nvfp4,
     cast_to_mxfp4,
     cast_to_mxfp8,
     cast_to_nvfp4,
+    ceil_div,
+    ceil_to_ue8m0,
     check_ue8m0,
     from_blocked_128x4,
     get_tma_aligned_size,
+    pack_ue8m0_to_int,
     per_block_cast_to_fp8,
     per_channel_cast_to_fp8,
     per_token_cast_to_fp4,
@@ -79,6 +83,14 @@ from gemmgen.ops.scale_layouts import (
 )
 from gemmgen.ops.scales import Blocked128x4
 from gemmgen.ops.selection import OPERATORS, spec_for
+from gemmgen.ops.settings import (
+    get_deterministic_algorithms,
+    get_num_sms,
+    get_pdl,
+    set_num_sms,
+    set_pdl,
+    use_deterministic_algorithms,
+)
 from gemmgen.ops.spec_op import SpecOp, op
 from gemmgen.ops.tuned import use_tuned
 from gemmgen.ops.warmup import warmup
@@ -90,6 +102,7 @@ __all__ = [
     "FusedOp",
     "GroupedOp",
     "SpecOp",
+    "align",
     "bf16_gemm_nn",
     "bf16_gemm_nt",
     "bf16_gemm_nt_fp8out",
@@ -103,6 +116,8 @@ __all__ = [
     "cast_to_mxfp4",
     "cast_to_mxfp8",
     "cast_to_nvfp4",
+    "ceil_div",
+    "ceil_to_ue8m0",
     "check_ue8m0",
     "fp8_fp4_gemm_nn",
     "fp8_fp4_gemm_nt",
@@ -118,11 +133,14 @@ __all__ = [
     "fp8_m_grouped_gemm_nt_masked",
     "from_blocked_128x4",
     "fuse",
+    "get_deterministic_algorithms",
     "get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor",
     "get_m_alignment_for_contiguous_layout",
     "get_mk_alignment_for_contiguous_layout",
     "get_mn_major_tma_aligned_packed_ue8m0_tensor",
     "get_mn_major_tma_aligned_tensor",
+    "get_num_sms",
+    "get_pdl",
     "get_theoretical_mk_alignment_for_contiguous_layout",
     "get_tma_aligned_size",
     "k_grouped_bf16_gemm_tn_contiguous",
@@ -141,17 +159,21 @@ __all__ = [
     "mxfp4_gemm_nt",
     "nvfp4_gemm_nt",
     "op",
+    "pack_ue8m0_to_int",
     "per_block_cast_to_fp8",
     "per_channel_cast_to_fp8",
     "per_token_cast_to_fp4",
     "per_token_cast_to_fp8",
     "requantise_to_ue8m0",
     "set_mk_alignment_for_contiguous_layout",
+    "set_num_sms",
+    "set_pdl",
     "spec_for",
     "tf32_hc_prenorm_gemm",
     "to_blocked_128x4",
     "transform_sf_into_required_layout",
     "transpose_packed_fp4",
+    "use_deterministic_algorithms",
     "use_tuned",
     "warmup",
 ]

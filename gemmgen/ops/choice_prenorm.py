@@ -17,8 +17,15 @@ from gemmgen.runtime.errors import UnsupportedArchitecture
 PRENORM = "tf32_hc_prenorm_gemm"
 
 
-def choose(forms: PrenormForms, m: int, sms: int, slices: int | None = None) -> PrenormShape:
-    """The shape for m rows on a GPU of so many SMs; ``slices`` are partial sums to leave, None for whole ones."""
+def choose(
+    forms: PrenormForms, m: int, sms: int, slices: int | None = None, deterministic: bool = False
+) -> PrenormShape:
+    """The shape for m rows on a GPU of so many SMs; ``slices`` are partial sums to leave, None for whole ones.
+
+    A ``deterministic`` one is the same for any m.
+    """
+    if deterministic:
+        return forms.paired
     ctas = -(-m // forms.sole.m) * (slices or 1)
     if ctas <= sms:
         return forms.sole
@@ -26,12 +33,14 @@ def choose(forms: PrenormForms, m: int, sms: int, slices: int | None = None) -> 
 
 
 @cache
-def prenorm_spec(m: int, n: int, sms: int, arch: str, slices: int | None = None) -> KernelSpec:
+def prenorm_spec(
+    m: int, n: int, sms: int, arch: str, slices: int | None = None, deterministic: bool = False
+) -> KernelSpec:
     """The spec for so many rows and columns; ``slices`` leaves as many partial sums, one for each split of k."""
     if arch not in catalog.PRENORM_COLUMNS:
         archs = " and ".join(catalog.PRENORM_COLUMNS)
         raise UnsupportedArchitecture(f"{PRENORM}: there is no kernel for {arch}; it runs on {archs}")
     widths = catalog.PRENORM_COLUMNS[Arch(arch)]
     columns = next((width for width in widths if n <= width), widths[-1])
-    shape = choose(catalog.prenorm_forms(Arch(arch), columns), m, sms, slices)
+    shape = choose(catalog.prenorm_forms(Arch(arch), columns), m, sms, slices, deterministic)
     return catalog.tf32_hc_prenorm_gemm(shape, slices is not None, Arch(arch))

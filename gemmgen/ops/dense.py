@@ -10,7 +10,8 @@ from functools import cache
 
 import torch
 
-from gemmgen.ir import DType, Operand
+from gemmgen import catalog
+from gemmgen.ir import Arch, DType, KernelSpec, Operand
 from gemmgen.ops.copies import order_of_scales
 from gemmgen.ops.dispatch import Choice, Dispatcher
 from gemmgen.ops.family import Candidate
@@ -19,6 +20,7 @@ from gemmgen.ops.launch import Slots
 from gemmgen.ops.memory import tma_fault
 from gemmgen.ops.problem import Tensors, check_rank
 from gemmgen.ops.selection import Choices, select, spec_for
+from gemmgen.ops.settings import now
 from gemmgen.ops.tail import Tail, accumulates, plain
 from gemmgen.runtime.kernel_text import Target
 
@@ -118,14 +120,15 @@ def fp8_dispatcher(columns: int, tail: Tail, groups: Groups | None = None) -> Di
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
         problem, given = problem_of(groups, sizes), tail.spec_choices(tensors)
         extents = {axis: problem.pop(axis) for axis in ("m", "n", "k")}
+        sms = now().sms(target)
         given |= {"arch": target.family, "card": target.card, "sfb_columns": columns, **problem}
 
         @cache
         def picked(order: str) -> Candidate:
-            return select("fp8_gemm_nt", **extents, sms=target.sms, choices=Choices(sfa_major=order, **given)).picked
+            return select("fp8_gemm_nt", **extents, sms=sms, choices=Choices(sfa_major=order, **given)).picked
 
         order, copied = order_of_scales(boxed, plain, tensors, lambda order: picked(order).cost.total)
-        return Choice(picked(order).spec, copied)
+        return Choice(_started(picked(order).spec, groups), copied)
 
     return Dispatcher((a, sfa, b, sfb, *behind(groups, tail)), tail.outputs, tail.scalars, choose, tail.gated)
 
@@ -138,15 +141,23 @@ def bf16_dispatcher(tail: Tail, groups: Groups | None = None) -> Dispatcher:
         layout = ("n" if is_k_major(a, tensors["a"]) else "t") + ("t" if is_k_major(b, tensors["b"]) else "n")
         spec = spec_for(
             f"bf16_gemm_{layout}",
-            sms=target.sms,
+            sms=now().sms(target),
             arch=target.family,
             card=target.card,
             **tail.spec_choices(tensors),
             **problem_of(groups, sizes),
         )
-        return Choice(spec)
+        return Choice(_started(spec, groups))
 
     return Dispatcher((a, b, *behind(groups, tail)), tail.outputs, tail.scalars, choose, tail.gated)
+
+
+def _started(spec: KernelSpec, groups: Groups | None) -> KernelSpec:
+    """The kernel as the process has it start: with ``set_pdl`` early, on sm90."""
+    return _early(spec) if now().early and groups is None and spec.arch == Arch.SM90 else spec
+
+
+_early = cache(catalog.starting_early)
 
 
 def is_k_major(operand: Operand, tensor: torch.Tensor) -> bool:

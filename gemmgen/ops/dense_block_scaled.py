@@ -25,6 +25,7 @@ from gemmgen.ops.quantise import transpose_packed_fp4
 from gemmgen.ops.relayout import PITCH, Move, put_off
 from gemmgen.ops.scales import BY_SHAPE, Scales
 from gemmgen.ops.selection import spec_for
+from gemmgen.ops.settings import now
 from gemmgen.ops.tail import Tail, plain
 from gemmgen.runtime.errors import UnsupportedArchitecture
 from gemmgen.runtime.kernel_text import Target
@@ -227,7 +228,7 @@ def _dispatcher(product: Product, tail: Tail, groups: Groups | None = None) -> D
         lying = replace(product, a_major=_major(a, tensors["a"]), b_major=_major(b, tensors["b"]))
         spec = spec_for(
             f"{lying.operator}_{lying.layout}",
-            sms=target.sms,
+            sms=now().sms(target),
             arch=target.family,
             card=target.card,
             product=lying,

@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 
-from gemmgen.ir import AnySpec, Operand
+from gemmgen.ir import AnyPlan, AnySpec, Operand
 from gemmgen.ops.block import block_builder, whole_block
 from gemmgen.ops.copies import Copies
 from gemmgen.ops.kernels import Kernel, kernel_of
 from gemmgen.ops.launch import Launch, Prepared, Slots, metadata, not_repeated, relaunch
 from gemmgen.ops.memory import check_layouts, check_no_gradient, check_overlap, reads_past_rows, span
 from gemmgen.ops.problem import Tensors, check_problem
+from gemmgen.ops.settings import SETTINGS_LIMIT, Settings, now
 from gemmgen.ops.workspace import allocate, empty_on
 from gemmgen.runtime.arguments import Encoder, Problem, TensorView, grid_size, in_use, with_splits, workspace_bytes
 from gemmgen.runtime.kernel_text import Target
@@ -43,7 +44,7 @@ class Dispatcher:
 
     The first output may be one of the inputs, where the kernel reads before it writes.
 
-    ``prepared`` are launches by the metadata of their calls. ``gated`` says that the epilogue joins pairs of columns.
+    ``gated`` says that the epilogue joins pairs of columns.
     """
 
     def __init__(
@@ -58,10 +59,20 @@ class Dispatcher:
         self.names = tuple(operand.name for operand in operands)
         self.outputs = tuple(outputs)
         self.scalars = tuple(scalars)
-        self.prepared: dict[Any, Prepared] = {}
+        self._by_settings: dict[Settings, dict[Any, Prepared]] = {}
         self._choose = choose
         self._gated = gated
         self._at = self.names.index(self.outputs[0])
+
+    @property
+    def prepared(self) -> dict[Any, Prepared]:
+        """Launches by the metadata of their calls, of the process's present settings."""
+        found = self._by_settings.get(now())
+        if found is None:
+            if len(self._by_settings) >= SETTINGS_LIMIT:
+                self._by_settings.clear()
+            found = self._by_settings.setdefault(now(), {})
+        return found
 
     def check(self, slots: Slots) -> dict[str, int]:
         """The problem's extents, from what fake and meta tensors have too: shapes, types, devices, gradients."""
@@ -105,18 +116,19 @@ class Dispatcher:
 
     def prepare(self, slots: Slots, sizes: Mapping[str, int]) -> Prepared:
         """The launch for calls with this metadata, loaded and remembered; ``slots`` have been checked."""
+        settings, known = now(), self.prepared
         tensors = self._named(slots)
         target: Target = current_target(slots[self._at].device)
         kernel, used, choice = self._ready(tensors, sizes, target)
-        sizes = with_splits(kernel.plan, sizes, target.sms)
-        workspace = workspace_bytes(kernel.plan, sizes, target.sms)
+        sizes, sms = _launched(kernel.plan, sizes, target, settings)
+        workspace = workspace_bytes(kernel.plan, sizes, sms)
         scalars = (0.0,) * len(self.scalars)
         problem = self._problem(sizes, used, target, scalars, dict.fromkeys(workspace, 0))
         launch = Launch(
             kernel=kernel,
             target=target,
             handle=target.load(kernel.text),
-            grid=(grid_size(kernel.plan, sizes, target.sms), 1, 1),
+            grid=(grid_size(kernel.plan, sizes, sms), 1, 1),
             programmatic=kernel.plan.programmatic_launch,
         )
         prepared = Prepared(
@@ -133,9 +145,10 @@ class Dispatcher:
         if reads_past_rows(kernel.plan, used):  # and what is behind a row is no part of metadata
             not_repeated()
             return prepared
-        if len(self.prepared) >= PREPARED_LIMIT:
-            self.prepared.clear()
-        self.prepared[metadata(slots)] = prepared
+        if len(known) >= PREPARED_LIMIT:
+            known.clear()
+        if now() == settings:  # else another thread changed them meanwhile, and this is of neither
+            known[metadata(slots)] = prepared
         return prepared
 
     def _named(self, slots: Slots) -> dict[str, torch.Tensor]:
@@ -189,15 +202,24 @@ class Dispatcher:
     def _simulate(self, slots: Slots, sizes: Mapping[str, int], scalars: tuple[float, ...]) -> None:
         target = simulator()
         kernel, tensors, _ = self._ready(self._named(slots), sizes, target)
-        sizes = with_splits(kernel.plan, sizes, target.sms)
-        needed = workspace_bytes(kernel.plan, sizes, target.sms)
+        sizes, sms = _launched(kernel.plan, sizes, target, now())
+        needed = workspace_bytes(kernel.plan, sizes, sms)
         room = allocate(needed, slots[self._at].device)
         workspace = {name: target.address(each, name) for name, each in room.items()}
         problem = self._problem(sizes, tensors, target, scalars, workspace)
         params = whole_block(kernel.plan, problem, encoder(target))
-        grid = (grid_size(kernel.plan, sizes, target.sms), 1, 1)
+        grid = (grid_size(kernel.plan, sizes, sms), 1, 1)
         early = kernel.plan.programmatic_launch
         target.launch(target.load(kernel.text), grid, params, 0, early, in_use(kernel.plan, problem, needed))
+
+
+def _launched(
+    plan: AnyPlan, sizes: Mapping[str, int], target: Target, settings: Settings
+) -> tuple[Mapping[str, int], int]:
+    """Extents and multiprocessors that a launch is made for; where sums are fixed, no CTAs share a tile."""
+    sms = settings.grid_sms(plan, target)
+    shared = with_splits(plan, sizes, sms)
+    return ({**shared, "s": 1} if settings.deterministic and "s" not in sizes and "s" in shared else shared), sms
 
 
 def encoder(target: Target) -> Encoder:

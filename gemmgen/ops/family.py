@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from gemmgen.catalog import PairShape, Shape, WarpShape, with_usual_scales
 from gemmgen.ir import Epilogue, KernelSpec
 from gemmgen.ir.node import said
+from gemmgen.ops.admission import left_of
 from gemmgen.ops.cost import Cost
 from gemmgen.ops.kernels import kernel_of
 from gemmgen.ops.tuned import Measured
@@ -24,6 +25,10 @@ ONLY_SWAPPED = (
     "pad groups to it, or pass their ends"
 )
 """The way out where row ids leave no other tiles."""
+ONLY_SHARED = (
+    "use_deterministic_algorithms: is True, and CTAs share K in every tile that serves this problem; pad its rows, or "
+    "set it to False"
+)
 
 
 def as_it_is(spec: KernelSpec) -> KernelSpec:
@@ -89,16 +94,21 @@ class Family(Generic[S]):
     def candidates(self, epilogue: Epilogue | None) -> tuple[Candidate, ...]:
         """A kernel for each tile, with another epilogue if there is one."""
         if epilogue is None:
-            return tuple(self._candidate(shape, None) for shape in self.shapes)
-        shapes = self._admitting(self.fused or self.shapes, epilogue)
-        if not shapes or self.beside:
-            shapes += self._admitting(tuple(each for each in self.others if each not in shapes), epilogue)
+            shapes = left_of(self.shapes, self.make)
+        else:
+            shapes = self._admitting(self.fused or self.shapes, epilogue)
+            if not shapes or self.beside:
+                shapes += self._admitting(tuple(each for each in self.others if each not in shapes), epilogue)
         if not shapes:
-            usual = next((shape for shape in self.shapes if not shape.swap), None)
-            first = _refusal(self.make(usual or self.shapes[0]), epilogue, self.last)
-            way_out = "" if usual else ONLY_SWAPPED
-            raise ValueError(f"epilogue {epilogue.name!r} fits no tile of this operator: {first}{way_out}")
+            raise ValueError(self._nothing_fits(epilogue))
         return tuple(self._candidate(shape, epilogue) for shape in shapes)
+
+    def _nothing_fits(self, epilogue: Epilogue | None) -> str:
+        usual = next((shape for shape in self.shapes if not shape.swap), None)
+        first = None if epilogue is None else _refusal(self.make(usual or self.shapes[0]), epilogue, self.last)
+        if epilogue is None or first is None:
+            return ONLY_SHARED
+        return f"epilogue {epilogue.name!r} fits no tile of this operator: {first}{'' if usual else ONLY_SWAPPED}"
 
     def _candidate(self, shape: S, epilogue: Epilogue | None) -> Candidate:
         return Candidate(self._spec(shape, epilogue), self.make(shape).name, self.cost(shape))
@@ -108,8 +118,9 @@ class Family(Generic[S]):
         return self.last(product) if epilogue is None else fused(product, epilogue, self.last)
 
     def _admitting(self, shapes: tuple[S, ...], epilogue: Epilogue) -> tuple[S, ...]:
-        """The tiles that the epilogue can be lowered for."""
-        return tuple(shape for shape in shapes if _refusal(self.make(shape), epilogue, self.last) is None)
+        """The tiles that the epilogue can be lowered for, of which the process's settings leave some."""
+        admitted = tuple(shape for shape in shapes if _refusal(self.make(shape), epilogue, self.last) is None)
+        return left_of(admitted, self.make)
 
 
 @cache

@@ -25,6 +25,7 @@ from gemmgen.ops.block import PatchedBlock
 from gemmgen.ops.guards import alike
 from gemmgen.ops.hot_text import Parameters, Pattern, compiled, entry_text, replay_maker
 from gemmgen.ops.launch import Launched, recorded
+from gemmgen.ops.settings import CHANGING, SETTINGS_LIMIT, Settings, now, watch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -82,8 +83,15 @@ def forget() -> None:
         calls.forget()
 
 
+@watch
+def _switch(before: Settings, after: Settings) -> None:
+    """What is repeated was launched under the settings that hold."""
+    for calls in remembering():
+        calls.switch(before, after)
+
+
 class HotCalls:
-    """The calls of one function that can be repeated."""
+    """The calls of one function that can be repeated; those of other settings than the present ones rest."""
 
     def __init__(self, function: Callable[..., Any], parameters: Parameters, name: str) -> None:
         self.function, self.parameters, self.name = function, parameters, name
@@ -92,6 +100,7 @@ class HotCalls:
         self._with_options: dict[Any, dict[Any, tuple[Replay, ...]]] = {}
         self._known: dict[Any, list[Known]] = {}
         self._count = 0
+        self._resting: dict[Settings, tuple[Any, ...]] = {}
         self.newest: Known | None = None
         _ALL.add(self)
         values = {
@@ -107,12 +116,16 @@ class HotCalls:
 
     def _first(self, *positional: Any, **named: Any) -> Any:
         """The long way, and what it did is remembered."""
+        settings = now()
         with recorded() as launched:
             result = self.function(*positional, **named)
         first = launched[0] if len(launched) == 1 else None
         if first is not None and isinstance(first.prepared.build, PatchedBlock):
             arguments = dict(zip(self.parameters.signature.parameters, (*positional, *named.values()), strict=False))
-            self._remember(_Call(self._given(arguments), self._numbers(arguments), result, first), arguments)
+            call = _Call(self._given(arguments), self._numbers(arguments), result, first)
+            with CHANGING:
+                if now() == settings:  # else another thread changed them
+                    self._remember(call, arguments)
         return result
 
     def _given(self, arguments: dict[str, Any]) -> tuple[Any, ...]:
@@ -156,8 +169,26 @@ class HotCalls:
         if options:
             self._with_options.setdefault((*options, *map(type, options)), {})[shape] = replays
 
+    def switch(self, before: Settings, after: Settings) -> None:
+        """Lay aside what is remembered, and take up what was under the settings that hold now."""
+        if len(self._resting) >= SETTINGS_LIMIT:
+            self._resting.clear()
+        if self._count:
+            self._resting[before] = dict(self._plain), dict(self._with_options), dict(self._known), self._count
+        resting = self._resting.pop(after, None)
+        self._clear()
+        if resting is not None:
+            plain, with_options, known, self._count = resting
+            self._known.update(known)
+            self._with_options.update(with_options)
+            self._plain.update(plain)
+
     def forget(self) -> None:
         """Let every call take the long way once more."""
+        self._clear()
+        self._resting.clear()
+
+    def _clear(self) -> None:
         self._plain.clear()
         self._with_options.clear()
         self._known.clear()

@@ -26,6 +26,7 @@ from gemmgen.ops.quantise.k_grouped import get_k_grouped_mn_major_tma_aligned_pa
 from gemmgen.ops.quantise.layout import get_tma_aligned_size
 from gemmgen.ops.relayout import Move, put_off
 from gemmgen.ops.scales import looks_at_content
+from gemmgen.ops.settings import now
 from gemmgen.ops.tail import Tail, plain
 from gemmgen.runtime.errors import UnsupportedArchitecture
 from gemmgen.runtime.kernel_text import Target
@@ -173,6 +174,6 @@ def _dispatcher(arch: Arch, gran: int, tail: Tail, split: KSplit) -> Dispatcher:
         operands += [_factor(name, axis, "k" if along_k else axis), _scales(name, axis, gran)]
 
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
-        return Choice(scaled_spec(arch, target.sms, sizes, split, product, **tail.spec_choices(tensors)))
+        return Choice(scaled_spec(arch, now().sms(target), sizes, split, product, **tail.spec_choices(tensors)))
 
     return Dispatcher((*operands, LAYOUT, *tail.operands), tail.outputs, tail.scalars, choose)

@@ -15,6 +15,7 @@ from gemmgen.ir import Arch, DType, KernelSpec
 from gemmgen.ops import choice_k_grouped, choice_sm100, choice_sm120
 from gemmgen.ops.cost import Cost
 from gemmgen.ops.family import Candidate, Family, Last, Selection
+from gemmgen.ops.settings import now
 from gemmgen.runtime.errors import UnsupportedArchitecture
 from gemmgen.runtime.kernel_text import Target
 
@@ -50,7 +51,7 @@ def bf16_spec(
     if target.family == Arch.SM100:
         return _picked(
             catalog.bf16_shapes_sm100("tn", *choices),
-            lambda shape: choice_sm100.cost(shape, m, n, 2 * k, target.sms, scaled=False, groups=groups),
+            lambda shape: choice_sm100.cost(shape, m, n, 2 * k, now().sms(target), scaled=False, groups=groups),
             lambda shape: _bf16_sm100(shape, *choices),
             split,
             accumulate,
@@ -58,14 +59,14 @@ def bf16_spec(
     if target.family == Arch.SM120:
         return _picked(
             _whole(catalog.bf16_shapes_sm120("tn", *choices)),
-            lambda shape: choice_sm120.cost(shape, m, n, 2 * k, target.sms, groups=groups),
+            lambda shape: choice_sm120.cost(shape, m, n, 2 * k, now().sms(target), groups=groups),
             lambda shape: _bf16_sm120(shape, *choices),
             split,
             accumulate,
         )
     return _picked(
         catalog.gradient_shapes(DType.BF16, direct_store),
-        lambda shape: choice_k_grouped.cost(shape, m, n, 2 * k, target.sms, False, groups),
+        lambda shape: choice_k_grouped.cost(shape, m, n, 2 * k, now().sms(target), False, groups),
         lambda shape: _bf16_sm90(shape, *choices),
         split,
         accumulate,
@@ -91,7 +92,7 @@ def fp8_apart(
     m, n, k, groups = _of_one(sizes)
     return _candidate(
         catalog.gradient_shapes(DType.E4M3, direct_store, sf_major, residual, accumulate),
-        lambda shape: choice_k_grouped.cost(shape, m, n, k, target.sms, True, groups, sf_major != "m"),
+        lambda shape: choice_k_grouped.cost(shape, m, n, k, now().sms(target), True, groups, sf_major != "m"),
         lambda shape: _fp8_sm90(shape, sf_major, d, residual, direct_store),
         split,
         accumulate,

@@ -17,6 +17,7 @@ from gemmgen.ops.choice_prenorm import prenorm_spec
 from gemmgen.ops.dispatch import Choice, Dispatcher
 from gemmgen.ops.launch import Slots
 from gemmgen.ops.problem import Tensors, require
+from gemmgen.ops.settings import now
 from gemmgen.runtime.kernel_text import Target
 
 STEP_K, STEP_N = 64, 8
@@ -110,6 +111,7 @@ def _dispatcher(slices: bool) -> Dispatcher:
     )
 
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
-        return Choice(prenorm_spec(sizes["m"], sizes["n"], target.sms, target.family, sizes.get("s")))
+        sms, fixed = now().sms(target), now().deterministic
+        return Choice(prenorm_spec(sizes["m"], sizes["n"], sms, target.family, sizes.get("s"), fixed))
 
     return Dispatcher(operands, ("d", "sqr_sum"), (), choose)

@@ -1,0 +1,39 @@
+"""Which kernels of a choice the process's settings leave: no shared K where sums are fixed, few CTAs where SMs are.
+
+Knows specs and settings; what a problem costs with each kernel is the rules' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from gemmgen.ir import ClusterSplitK, KernelSpec, SplitK
+from gemmgen.ops.settings import now
+
+C = TypeVar("C")
+WALKING = ("persistent", "split_k", "cut_remainder")
+"""Schedules whose grid is as large as the launch has it, and not one CTA for each tile."""
+
+
+def shares_k(spec: KernelSpec) -> bool:
+    """Whether several CTAs or warpgroups add up a tile's K blocks, each its share."""
+    schedule = spec.schedule
+    if isinstance(schedule, SplitK) or (isinstance(schedule, ClusterSplitK) and schedule.splits > 1):
+        return True
+    return any(getattr(role.body, "share_k", False) for role in spec.roles)
+
+
+def left_of(shapes: tuple[C, ...], spec_of: Callable[[C], KernelSpec]) -> tuple[C, ...]:
+    """The shapes whose kernels the present settings leave; a limit of CTAs leaves all where it would leave none."""
+    settings = now()
+    if settings.deterministic:
+        shapes = tuple(each for each in shapes if not shares_k(spec_of(each)))
+    if (limit := settings.num_sms) is not None:
+        shapes = tuple(each for each in shapes if _fits(spec_of(each), limit)) or shapes
+    return shapes
+
+
+def _fits(spec: KernelSpec, limit: int) -> bool:
+    """Whether a launch may have so few CTAs."""
+    return spec.schedule.kind in WALKING and max(spec.cluster.size, spec.ctas_per_sm) <= limit
