@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from gemmgen.ops import dense, tail
+from gemmgen.ops.problem import check_strided
 from gemmgen.ops.scales import Blocked128x4, stated
 
 Pair = Sequence[torch.Tensor | Blocked128x4]
@@ -42,6 +43,7 @@ def check_tensors(**tensors: Any) -> None:
             continue
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name}: is a {type(tensor).__name__}; must be a torch.Tensor")
+        check_strided(name, tensor)
 
 
 def output_dtype(d: torch.Tensor | None, c: torch.Tensor | None, out_dtype: torch.dtype | None) -> torch.dtype:

@@ -25,7 +25,7 @@ from gemmgen.ops.groups import (
     of_groups,
 )
 from gemmgen.ops.launch import Slots, not_repeated
-from gemmgen.ops.problem import check_rank, packed_extents
+from gemmgen.ops.problem import check_rank, packed_extents, require
 from gemmgen.ops.product_op import DENSE_TYPES, ProductOp, check_names, digest, followed, named, optional
 from gemmgen.ops.tail import Tail, fused, plain
 from gemmgen.ops.tensor_op import empty_output
@@ -150,7 +150,9 @@ class GroupedOp(ProductOp):
         for (axis, tensor), name in zip(tensors.items(), "ab", strict=True):
             (operand,) = of_groups(Groups(self.by), (as_given(name, axis, tensor),))
             check_rank(operand, tensor)
-            sizes |= packed_extents(operand, tensor)
+            found = packed_extents(operand, tensor)
+            _check_groups(found.get("g"), sizes.get("g"))
+            sizes |= found
         return sizes
 
     def _block_scaled(self, values: Sequence[Any], groups: Groups, after: Slots) -> dense_block_scaled.Call:
@@ -170,6 +172,12 @@ class GroupedOp(ProductOp):
             )
             self._dispatchers[columns, groups] = made
         return self._dispatchers[columns, groups]
+
+
+def _check_groups(of_b: int | None, of_a: int | None) -> None:
+    """Where both have groups they agree, or a layout would be blamed that fits one of them."""
+    if of_a is not None and of_b is not None:
+        require(of_a == of_b, lambda: f"b: g is {of_b}, but g of a is {of_a}; they must be equal")
 
 
 def fused_groups(operator: str, epilogue: Epilogue) -> GroupedOp:

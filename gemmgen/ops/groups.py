@@ -19,6 +19,7 @@ from gemmgen.ir import FOUND_GROUPS, FOUND_PARTS, DType, Operand
 from gemmgen.ops.mk_alignment import get_mk_alignment_for_contiguous_layout
 from gemmgen.ops.problem import require
 from gemmgen.ops.tail import Tail
+from gemmgen.ops.whole_numbers import whole_numbers
 
 CHECK_VARIABLE = "GEMMGEN_CHECK_GROUPS"
 """Set to 1 before the first call, it has layouts looked at in every call, which waits for the GPU: to find mistakes."""
@@ -122,6 +123,10 @@ def _hint(name: str, expected_m: int | None) -> int:
             f"{name}: is a Tensor; a hint is a number on the host, so that nothing waits; pass a whole number or leave "
             "it out"
         )
+    if not isinstance(expected_m, int | float) and whole_numbers((expected_m,)) is None:
+        raise TypeError(f"{name}: is a {type(expected_m).__name__}; must be a number of rows, such as 64, or left out")
+    if expected_m != expected_m:
+        raise ValueError(f"{name}: is {expected_m}; must be a number of rows, such as 64, or left out")
     for most, step in STEPS:
         if expected_m <= most:
             rows = max(0, int(expected_m))

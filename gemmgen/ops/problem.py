@@ -68,17 +68,20 @@ def _check_tensor(operand: Operand, tensor: torch.Tensor, stored: bool) -> None:
     if tensor.dtype != _dtype(operand):
         advice = "; pass one of that type" if stored else _dtype_advice(operand, tensor)
         raise TypeError(f"{operand.name}: dtype is {tensor.dtype}; must be {_dtype(operand)}{advice}")
-    if tensor.layout != torch.strided:
-        raise TypeError(
-            f"{operand.name}: layout is {tensor.layout}; must be strided, so pass {operand.name}.to_dense()"
-        )
     check_rank(operand, tensor)
 
 
+def check_strided(name: str, tensor: torch.Tensor) -> None:
+    """Refuse what does not lie in memory by strides: torch would look for an operator of that layout."""
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{name}: layout is {tensor.layout}; must be strided, so pass {name}.to_dense()")
+
+
 def check_rank(operand: Operand, tensor: torch.Tensor) -> None:
-    """Refuse a value that is no tensor of the operand's dimensions."""
+    """Refuse a value that is no strided tensor of the operand's dimensions."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{operand.name}: is a {type(tensor).__name__}; must be a torch.Tensor")
+    check_strided(operand.name, tensor)
     if tensor.dim() != len(operand.box):
         raise ValueError(
             f"{operand.name}: shape {_text(tensor.shape)} has {tensor.dim()} dimensions; "

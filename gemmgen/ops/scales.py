@@ -67,7 +67,7 @@ class Scales(NamedTuple):
 
     def check(self, sf: torch.Tensor, mn: int, k: int, groups: int | None = None) -> None:
         """Refuse scales of another type or shape, also fake ones. With ``groups`` every group has its own."""
-        self._check_type(sf)
+        self.check_type(sf)
         rows, columns = ceil_div(mn, self.gran[0]), ceil_div(k, self.gran[1])
         if self.blocked:
             self._check_blocks(sf, rows, columns, groups)
@@ -119,7 +119,8 @@ class Scales(NamedTuple):
         flat = self._replace(looked_at=False)
         return flat.words(sf.flatten(0, 1), groups * mn, k, arch, later).unflatten(0, (groups, mn))
 
-    def _check_type(self, sf: torch.Tensor) -> None:
+    def check_type(self, sf: torch.Tensor) -> None:
+        """Refuse scales of a type that says nothing that a kernel reads."""
         if sf.layout != torch.strided:
             raise TypeError(f"{self.name}: layout is {sf.layout}; must be strided, so pass {self.name}.to_dense()")
         ue4m3 = self.gran[1] == 16
@@ -133,10 +134,13 @@ class Scales(NamedTuple):
         kinds = " or ".join(map(str, allowed))
         where = "in 128x4 blocks are" if self.blocked else "are"
         meaning = "UE4M3" if ue4m3 else "powers of two (UE8M0)"
-        raise TypeError(
-            f"{self.name}: dtype is {sf.dtype}; scales here {where} {meaning} in {kinds}; bytes of another type are "
-            f"never guessed at, so pass {self.name}.view({byte}) if that is what they are"
-        )
+        if sf.dtype.is_floating_point and sf.dtype.itemsize > 1:
+            way_out = f"pass {self.name}.to({torch.float32 if torch.float32 in allowed else byte})"
+        else:
+            way_out = (
+                f"bytes of another type are never guessed at, so pass {self.name}.view({byte}) if that is what they are"
+            )
+        raise TypeError(f"{self.name}: dtype is {sf.dtype}; scales here {where} {meaning} in {kinds}; {way_out}")
 
     def _check_blocks(self, sf: torch.Tensor, rows: int, columns: int, groups: int | None) -> None:
         wanted = align(rows, ATOM_ROWS) * align(columns, ATOM_COLUMNS) * (1 if groups is None else groups)
@@ -208,6 +212,8 @@ def _parts(name: str, recipe: Sequence[int], meaning: str, usual: tuple[int, ...
 def default_granularity(sfa: torch.Tensor, sfb: torch.Tensor, blocked: bool) -> tuple[int, int, int, int]:
     """What scales stand for when no recipe says so: 128 of k, and for B's rows what their number says."""
     for name, sf in (("sfa", sfa), ("sfb", sfb)):
+        if not blocked:
+            Scales(name, (1, 128), False).check_type(sf)
         if blocked or sf.dtype not in (torch.float32, torch.int32):
             raise ValueError(
                 f"recipe: is missing; {name} has {'128x4 blocks' if blocked else sf.dtype}, which say nothing about "

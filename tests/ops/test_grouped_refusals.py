@@ -90,6 +90,11 @@ def test_a_group_for_every_row_needs_as_many() -> None:
         ({"a": ENDS.a[None]}, ValueError, r"^a: shape \(1, 8, 160\) has 3 dimensions; must have 2: \(m, k\)$"),
         ({"b": ENDS.b[0]}, ValueError, r"^b: shape \(72, 160\) has 2 dimensions; must have 3: \(g, n, k\)$"),
         ({"b": ENDS.b[:, :, :80]}, ValueError, r"^b: k is 80, but k of a is 160; they must be equal$"),
+        (
+            {"d": torch.zeros(8, 72).bfloat16().to_sparse()},
+            TypeError,
+            r"^d: layout is torch.sparse_coo; must be strided",
+        ),
         ({"d": torch.zeros(9, 72).bfloat16()}, ValueError, r"^d: m is 9, but m of a is 8; they must be equal$"),
         ({"d": torch.zeros(8, 72).half()}, TypeError, r"^d: dtype is torch.float16; must be one of"),
         ({"d": ENDS.a[:, :72]}, ValueError, r"^d: its memory .* overlaps a "),
@@ -126,6 +131,33 @@ def test_contiguous_calls_that_do_not_fit(changes: dict[str, Any], error: type[E
 def test_masked_calls_that_do_not_fit(changes: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         masked(**changes)
+
+
+HINTS: list[tuple[Any, type[Exception], str]] = [
+    ("4", TypeError, r"is a str; must be a number of rows, such as 64, or left out$"),
+    ([4], TypeError, r"is a list; must be a number of rows"),
+    (float("nan"), ValueError, r"is nan; must be a number of rows, such as 64, or left out$"),
+]
+
+
+@pytest.mark.parametrize(("hint", "error", "message"), HINTS)
+def test_hints_that_are_no_numbers(hint: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=rf"^expected_m_for_psum_layout: {message}"):
+        contiguous(expected_m_for_psum_layout=hint)
+    with pytest.raises(error, match=rf"^expected_m: {message}"):
+        masked(expected_m=hint)
+
+
+@pytest.mark.parametrize("arch", ["sm90", "sm100"])
+@pytest.mark.parametrize("counts", [1, 2])
+def test_groups_of_b_that_are_not_those_of_a(arch: str, counts: int) -> None:
+    """The layout may fit either, so it is not what is blamed."""
+    b = MASKED.b[0][:1], MASKED.b[1][:1]
+    with (
+        gemmgen.simulate(arch, sms=2),
+        pytest.raises(ValueError, match=r"^b: g is 1, but g of a is 2; they must be equal$"),
+    ):
+        masked(b=b, masked_m=MASKED.layout.given[:counts])
 
 
 def test_groups_that_the_copy_engine_cannot_step_to() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -234,6 +235,18 @@ def test_tensors_on_several_devices() -> None:
             [*catalog.fp8_gemm_nt(catalog.Shape(64, 16, groups=1)).operands][:4],
             GOOD.but(sfb=GOOD.sfb.to("meta")).tensors,
         )
+
+
+@pytest.mark.parametrize("finish", [{}, {"activation": "relu"}], ids=["plain", "finished"])
+def test_outputs_that_do_not_lie_by_strides(finish: dict[str, Any]) -> None:
+    """Torch would say which backend has no such operator."""
+    a, b = torch.zeros(8, 64).bfloat16(), torch.zeros(16, 64).bfloat16()
+    text = r"^{}: layout is torch.sparse_coo; must be strided, so pass {}.to_dense\(\)$"
+    with gemmgen.simulate("sm90"):
+        with pytest.raises(TypeError, match=text.format("d", "d")):
+            ops.bf16_gemm_nt(a, b, torch.zeros(8, 16).bfloat16().to_sparse(), **finish)
+        with pytest.raises(TypeError, match=text.format("b", "b")):
+            ops.bf16_gemm_nt(a, b.to_sparse(), **finish)
 
 
 def test_architecture_without_a_kernel() -> None:

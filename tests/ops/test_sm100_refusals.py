@@ -44,6 +44,16 @@ def test_bytes_of_another_type_are_never_guessed_at(dtype: torch.dtype) -> None:
     text = rf"^sfa: dtype is {dtype}; scales here are powers of two \(UE8M0\) in torch.float8_e8m0fnu or torch.int32 or"
     with pytest.raises(TypeError, match=text):
         ops.fp8_gemm_nt((A.data, sf), B.fp32, **MX)
+    with pytest.raises(TypeError, match=text):  # nor is a recipe missing
+        ops.fp8_gemm_nt((A.data, sf), B.fp32)
+
+
+def test_scales_of_another_type_are_cast_to_one_that_is_read() -> None:
+    with pytest.raises(TypeError, match=r"^sfb: dtype is torch.float64; .*; pass sfb.to\(torch.float32\)$"):
+        ops.fp8_gemm_nt(A.fp32, (B.data, B.fp32[1].double()))
+    a, b = nvfp4(16, 256), nvfp4(24, 256)
+    with pytest.raises(TypeError, match=r"^sfa: dtype is torch.float32; .*; pass sfa.to\(torch.float8_e4m3fn\)$"):
+        ops.nvfp4_gemm_nt(a.fp32, b.words)
 
 
 def test_blocks_need_their_name() -> None:
@@ -197,6 +207,12 @@ def test_two_4_bit_factors_that_are_spread_end_with_128(blocks: tuple[int, int])
     turned = ops.transpose_packed_fp4(b.data).mT, b.fp32[1]
     with pytest.raises(ValueError, match=text):
         ops.fp8_fp4_gemm_nt(a.fp32, turned, recipe_a=(1, blocks[0]), recipe_b=(1, blocks[1]))
+
+
+def test_an_output_that_does_not_lie_by_strides() -> None:
+    for call in (ops.fp8_gemm_nt, ops.fp8_fp4_gemm_nt):
+        with pytest.raises(TypeError, match=r"^d: layout is torch.sparse_coo; must be strided, so pass d.to_dense\(\)"):
+            call(A.fp32, B.fp32, torch.zeros(16, 24).bfloat16().to_sparse(), **MX)
 
 
 def test_extents_that_disagree() -> None:
