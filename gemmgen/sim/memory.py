@@ -1,4 +1,4 @@
-"""Address spaces: global buffers in disjoint 4 GB windows, shared memory of a CTA, parameters and local memory.
+"""Address spaces: global buffers in disjoint runs of 4 GB windows, shared memory of a CTA, parameters and local memory.
 It checks bounds and alignment of accesses; order and proxies are the shadow's business."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .types import Array
 
 Bytes = npt.NDArray[np.uint8]
 
-GLOBAL_WINDOW = 0x100_0000_0000  # first global buffer; buffer i starts 4 GB further each
+GLOBAL_WINDOW = 0x100_0000_0000  # first global buffer; the next one starts at the next window
 WINDOW_BITS = 32
 SHARED_WINDOW = 0x70_0000_0000  # generic addresses of shared memory: the low 32 bits are the shared address
 LOCAL_WINDOW = 0x71_0000_0000
@@ -73,12 +73,14 @@ class GlobalMemory:
     """All global buffers of a simulated GPU."""
 
     def __init__(self) -> None:
-        self.blocks: dict[int, Block] = {}
+        self.blocks: dict[int, Block] = {}  # by window, without gaps
 
     def map(self, data: Bytes, name: str, writable: bool = True) -> int:
-        """Give the bytes a fresh window; accesses outside them fault with the name."""
+        """Give the bytes fresh windows, as many as they reach into; accesses outside them fault with the name."""
         base = GLOBAL_WINDOW + (len(self.blocks) << WINDOW_BITS)
-        self.blocks[base >> WINDOW_BITS] = Block(name, base, data, writable)
+        block = Block(name, base, data, writable)
+        for window in range(base, base + max(1, data.nbytes), 1 << WINDOW_BITS):
+            self.blocks[window >> WINDOW_BITS] = block
         return base
 
     def at(self, address: int) -> Block:

@@ -116,6 +116,17 @@ def test_out_of_bounds_names_the_buffer() -> None:
         Bench().run(kernel("mov.u32 %r1, 16; ld.shared.u32 %r2, [%r1];", shared=BUF), np.zeros(1, np.uint32))
 
 
+def test_a_buffer_above_4_gib_runs_into_no_other() -> None:
+    """The first one's memory is left alone but for the word that is written."""
+    large, small = np.empty(2**32 + 64, np.uint8), np.zeros(16, np.uint32)
+    body = "mov.u32 %r1, 7; ld.param.u64 %d1, [out]; mov.u64 %d2, {}; add.s64 %d1, %d1, %d2; st.global.u32 [%d1], %r1;"
+    params = ".param .u64 out, .param .u64 a"
+    Bench(block=(1,)).run(kernel(body.format(2**32 + 8), params), large, small)
+    assert large[2**32 + 8 : 2**32 + 12].view(np.uint32) == 7 and not small.any()
+    with pytest.raises(sim.OutOfBounds, match=r"array0: access of 4 bytes at offset 4294967360, but it has"):
+        Bench(block=(1,)).run(kernel(body.format(2**32 + 64), params), large, small)
+
+
 def test_misaligned_and_read_only_accesses() -> None:
     with pytest.raises(sim.Fault, match=r"multiple of 8"):
         Bench().run(kernel(TID + "ld.global.v2.u32 {%r4, %r5}, [%d1+4];"), np.zeros(32, np.uint32))
