@@ -68,6 +68,7 @@ class FakeGpu:
     family, sms, card, only_device = "sm90", 132, None, False
 
     def __init__(self) -> None:
+        self.asked: list[torch.device] = []  # for which tensors' device
         self.launches: list[Launch] = []
         self.statuses: list[int] = []
         self.frames = 0
@@ -127,7 +128,11 @@ def install(patch: pytest.MonkeyPatch) -> FakeGpu:
         prepare(self, slots, sizes)(slots, scalars)
         self.prepared.clear()  # this is no GPU for others
 
-    patch.setattr(dispatch, "current_target", lambda device: gpu)
+    def target(device: torch.device) -> FakeGpu:
+        gpu.asked.append(device)
+        return gpu
+
+    patch.setattr(dispatch, "current_target", target)
     patch.setattr(dispatch.Dispatcher, "_simulate", run)
     patch.setattr(library, "is_direct", library.is_plain)
     for copy in (copies.row_major, copies.turned):

@@ -238,6 +238,7 @@ def test_another_current_device_takes_the_long_way(gpu: FakeGpu) -> None:
     for _ in range(3):
         ops.bf16_gemm_nt(a, b)
     assert [launch.hot for launch in gpu.launches] == [False, True, False, False, False]
+    assert gpu.asked == [a.device] * 4, "of the tensors, whichever is current"
 
 
 def test_threads_at_the_same_time_have_frames_of_their_own(gpu: FakeGpu) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gemmgen.runtime import driver, targets
+from gemmgen.runtime import driver, gpu_target, targets
 from gemmgen.runtime.errors import DeviceError, DriverError, UnsupportedArchitecture
 from gemmgen.runtime.simulation import SIMULATE_VARIABLE, current_simulation, simulate
 
@@ -29,6 +29,14 @@ def test_cpu_tensors_without_asking_are_refused_with_both_ways_to_ask() -> None:
 def test_other_devices_are_refused_by_name() -> None:
     with pytest.raises(DeviceError, match="device: meta cannot run"):
         targets.current_target(torch.device("meta"))
+
+
+def test_the_gpu_is_the_tensors_and_not_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P22; only a device without an index is torch's current one."""
+    monkeypatch.setattr(gpu_target, "gpu_target", lambda index: index)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    asked = [targets.current_target(torch.device(name)) for name in ("cuda:1", "cuda:0", "cuda")]
+    assert asked == [1, 0, 0]
 
 
 def test_the_innermost_block_wins_and_is_undone() -> None:
