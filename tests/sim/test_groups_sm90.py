@@ -24,6 +24,8 @@ TALL = Shape(256, 16, unroll=1)
 """More rows than a box has scales, where it starts inside 16 bytes."""
 BESIDE = Shape(128, 32, unroll=1, overlap=True)
 """Epilogues beside the next tile's products, which may be another group's."""
+BOTH_BESIDE = Shape(256, 32, unroll=1, overlap=True)
+"""Two products a warpgroup, staged one by one."""
 SHARED_A, SHARED_B = Shape(64, 32, groups=1, cluster=(1, 2)), Shape(64, 32, groups=1, cluster=(2, 1))
 PARTS = Shape(64, 32, groups=1, part_rows=16)
 """Of a group's last tile only boxes that have rows are fetched, where its end is known to one thread."""
@@ -89,6 +91,35 @@ def test_every_kind_of_tile(kind: str, shape: Shape, by: str) -> None:
     """Of an odd number of tiles a cluster's last CTA has none."""
     for place, schedule in enumerate(SCHEDULES if shape in (SHARED_A, SHARED_B, BESIDE) else ("random",)):
         problem(KINDS[kind](shape), by).run(schedule, seed=place, sms=2)
+
+
+@pytest.mark.parametrize("n", [8, 72])
+@pytest.mark.parametrize(("kind", "by"), [("bf16_nt", "ids"), ("fp8", "ends"), ("fp8", "counts")])
+def test_an_odd_number_of_columns_of_tiles_that_share_rows(kind: str, by: str, n: int) -> None:
+    """T13: of one or three, the last one's neighbour has none, in every group."""
+    problem(KINDS[kind](SHARED_A), by, n=n).run("random", sms=4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "by"),
+    [
+        ("fp8", LOW, "ids"),
+        ("fp8_1d1d", LOW, "ends"),
+        ("bf16_nn", LOW, "counts"),
+        ("fp8", BESIDE, "ends"),
+        ("fp8", BOTH_BESIDE, "ends"),
+        ("fp8_rows", BESIDE, "counts"),
+        ("bf16_nt", BESIDE, "ids"),
+        ("bf16_nt", SHARED_A, "ends"),
+        ("fp8", SHARED_B, "counts"),
+        ("fp8", PAIRED, "ids"),
+    ],
+)
+def test_one_block_of_k_and_more_tiles_than_ctas(kind: str, shape: Shape, by: str) -> None:
+    """P09: every tile gives back its slot, which others need; beside epilogues are the next tile's only products."""
+    dense = KINDS[kind](replace(shape, slots=3))
+    given = layout(by, 1, dense)
+    Problem(dense, in_row_groups(dense, by), given, 3 * dense.tile.n, dense.tile.k, poison=0xFF).run("random", sms=2)
 
 
 @pytest.mark.parametrize(("kind", "alignment", "zero_padding"), [("fp8", 4, False), ("bf16_nt", 64, True)])
