@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
-from grouped_problems import Layout, bf16_problem, counts_of, ends, fp8_problem, ids
+from grouped_problems import Layout, Problem, bf16_problem, counts_of, ends, fp8_problem, ids
 
 import gemmgen
 from gemmgen import ops
@@ -85,6 +85,20 @@ def test_bf16_masked_with_neighbours_and_a_hint_that_is_wrong() -> None:
         d = problem.output()
         ops.m_grouped_bf16_gemm_nt_masked(problem.a, problem.b, d, layout.given, expected)
         assert torch.equal(d, problem.product.to(d.dtype))
+
+
+@pytest.mark.parametrize("arch", ["sm90", "sm100", "sm120"])
+@pytest.mark.parametrize("make", [fp8_problem, bf16_problem], ids=["fp8", "bf16"])
+def test_masked_counts_from_none_to_all_rows(make: Callable[..., Problem], arch: str) -> None:
+    """P05: ends before, at and behind every boundary of fragments and tiles, with the next group's rows behind."""
+    capacity = 33
+    layout = counts_of(range(capacity + 1), capacity)
+    problem = make(layout)
+    d = problem.output()
+    called = ops.m_grouped_fp8_gemm_nt_masked if make is fp8_problem else ops.m_grouped_bf16_gemm_nt_masked
+    with gemmgen.simulate(arch, sms=3):
+        called(problem.a, problem.b, d, layout.given)
+    assert torch.equal(d, problem.product.to(d.dtype))
 
 
 def test_k_contiguous_factors_passed_the_other_way_round() -> None:
