@@ -210,5 +210,13 @@ def test_launch_arguments_are_checked() -> None:
         Bench().run(text, b"1234")
     with pytest.raises(sim.Fault, match=r"positive multiple of the cluster"):
         Bench(grid=(3,), cluster=(2,)).run(text, np.zeros(1, np.uint32))
-    with pytest.raises(sim.Fault, match=r"at most 232448"):
-        Bench(shared_bytes=240_000).run(text, np.zeros(1, np.uint32))
+
+
+@pytest.mark.parametrize(
+    ("target", "most"), [("sm_90a", 232448), ("sm_100a", 232448), ("sm_103a", 232448), ("sm_120a", 101376)]
+)
+def test_shared_memory_is_what_a_cta_of_the_target_has(target: str, most: int) -> None:
+    text = kernel("mov.u32 %r1, 0;").replace("sm_90a", target)
+    Bench(shared_bytes=most).run(text, np.zeros(1, np.uint32))
+    with pytest.raises(sim.Fault, match=rf"{most + 16} bytes .* a CTA of {target} has at most {most}"):
+        Bench(shared_bytes=most + 16).run(text, np.zeros(1, np.uint32))
