@@ -145,6 +145,15 @@ def test_residual_in_place() -> None:
     assert c._version > version
 
 
+@pytest.mark.parametrize("columns", [24, 23], ids=["TMA", "lanes"])
+def test_rows_of_c_may_be_further_apart_than_those_of_d(columns: int) -> None:
+    """P18."""
+    a, b = bf16_problem(9, columns, 64)
+    c = whole_numbers(9, 40, torch.bfloat16)[:, 8 : 8 + columns]
+    spec = catalog.bf16_gemm("nt", catalog.Shape(64, 16, groups=1), residual=True)
+    same(ops.bf16_gemm_nt(a, b, c=c), exact_result(spec, {"a": a, "b": b, "c": c}))
+
+
 def test_views_are_used_as_they_lie() -> None:
     """P18: padded pitch, every other row, offset by 16 bytes."""
     problem = fp8_problem(8, 16, 128)
