@@ -194,6 +194,11 @@ VARIANTS: dict[str, Callable[[], KernelSpec]] = {
         for shape in catalog.gradient_shapes(DType.E4M3, False, major, how == "with C", how == "added")[-2:]
     },
     **dict(further()),
+    **{
+        f"{spec.name}, programmatic launch": partial(catalog.launched_early, spec)
+        for arch, columns in catalog.PRENORM_COLUMNS.items()
+        for spec in catalog.prenorm_forms(arch, columns[-1]).specs(arch)
+    },
     "a gate on sm90's widest tile": lambda: gated(catalog.bf16_gemm("nt", catalog.Shape(128, 256)), "interleaved"),
     "a gate on sm90's pair of CTAs": lambda: gated(catalog.bf16_gemm("nt", catalog.Shape(128, 256, cluster=(2, 1)))),
     "a gate on sm100's widest tile": lambda: gated(dense_sm100.bf16_gemm("nt", WIDEST_PAIR)),
