@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from gemmgen.ir import ClusterSplitK, KernelSpec, SplitK
+from gemmgen.ir import AnyPlan, ClusterSplitK, KernelSpec, SplitK
 from gemmgen.ops.settings import now
 
 C = TypeVar("C")
@@ -32,6 +32,13 @@ def left_of(shapes: tuple[C, ...], spec_of: Callable[[C], KernelSpec]) -> tuple[
     if (limit := settings.num_sms) is not None:
         shapes = tuple(each for each in shapes if _fits(spec_of(each), limit)) or shapes
     return shapes
+
+
+def begun_alike(shapes: tuple[C, ...], plan_of: Callable[[C], AnyPlan]) -> tuple[C, ...]:
+    """Where sums are fixed, those of which all add a bias first or all last: kernels that start with it, if any do."""
+    if not now().deterministic:
+        return shapes
+    return tuple(each for each in shapes if getattr(plan_of(each), "starts", False)) or shapes
 
 
 def _fits(spec: KernelSpec, limit: int) -> bool:

@@ -18,7 +18,7 @@ from gemmgen.ops.kernels import Kernel, kernel_of
 from gemmgen.ops.launch import Launch, Prepared, Slots, metadata, not_repeated, relaunch
 from gemmgen.ops.memory import check_layouts, check_no_gradient, check_overlap, reads_past_rows, span
 from gemmgen.ops.problem import Tensors, check_problem
-from gemmgen.ops.settings import SETTINGS_LIMIT, Settings, now
+from gemmgen.ops.settings import CHANGING, SETTINGS_LIMIT, Settings, changes, now
 from gemmgen.ops.workspace import allocate, empty_on
 from gemmgen.runtime.arguments import Encoder, Problem, TensorView, grid_size, in_use, with_splits, workspace_bytes
 from gemmgen.runtime.kernel_text import Target
@@ -116,7 +116,8 @@ class Dispatcher:
 
     def prepare(self, slots: Slots, sizes: Mapping[str, int]) -> Prepared:
         """The launch for calls with this metadata, loaded and remembered; ``slots`` have been checked."""
-        settings, known = now(), self.prepared
+        with CHANGING:
+            before, settings, known = changes(), now(), self.prepared
         tensors = self._named(slots)
         target: Target = current_target(slots[self._at].device)
         kernel, used, choice = self._ready(tensors, sizes, target)
@@ -147,8 +148,9 @@ class Dispatcher:
             return prepared
         if len(known) >= PREPARED_LIMIT:
             known.clear()
-        if now() == settings:  # else another thread changed them meanwhile, and this is of neither
-            known[metadata(slots)] = prepared
+        with CHANGING:
+            if changes() == before:  # else another thread changed them meanwhile, and this is of neither
+                known[metadata(slots)] = prepared
         return prepared
 
     def _named(self, slots: Slots) -> dict[str, torch.Tensor]:

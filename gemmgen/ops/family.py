@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from gemmgen.catalog import PairShape, Shape, WarpShape, with_usual_scales
 from gemmgen.ir import Epilogue, KernelSpec
 from gemmgen.ir.node import said
-from gemmgen.ops.admission import left_of
+from gemmgen.ops.admission import begun_alike, left_of
 from gemmgen.ops.cost import Cost
 from gemmgen.ops.kernels import kernel_of
 from gemmgen.ops.tuned import Measured
@@ -99,6 +99,7 @@ class Family(Generic[S]):
             shapes = self._admitting(self.fused or self.shapes, epilogue)
             if not shapes or self.beside:
                 shapes += self._admitting(tuple(each for each in self.others if each not in shapes), epilogue)
+            shapes = begun_alike(shapes, lambda shape: kernel_of(self._spec(shape, epilogue)).plan)
         if not shapes:
             raise ValueError(self._nothing_fits(epilogue))
         return tuple(self._candidate(shape, epilogue) for shape in shapes)

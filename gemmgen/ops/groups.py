@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from numbers import Real
 from typing import Any, NamedTuple
 
 import torch
@@ -123,13 +124,13 @@ def _hint(name: str, expected_m: int | None) -> int:
             f"{name}: is a Tensor; a hint is a number on the host, so that nothing waits; pass a whole number or leave "
             "it out"
         )
-    if not isinstance(expected_m, int | float) and whole_numbers((expected_m,)) is None:
+    if not isinstance(expected_m, Real) and whole_numbers((expected_m,)) is None:
         raise TypeError(f"{name}: is a {type(expected_m).__name__}; must be a number of rows, such as 64, or left out")
     if expected_m != expected_m:
         raise ValueError(f"{name}: is {expected_m}; must be a number of rows, such as 64, or left out")
     for most, step in STEPS:
         if expected_m <= most:
-            rows = max(0, int(expected_m))
+            rows = int(max(0, expected_m))
             return -(-rows // step) * step if most == STEPS[0][0] else round(rows / step) * step
     return STEPS[-1][0]
 

@@ -25,7 +25,7 @@ from gemmgen.ops.block import PatchedBlock
 from gemmgen.ops.guards import alike
 from gemmgen.ops.hot_text import Parameters, Pattern, compiled, entry_text, replay_maker
 from gemmgen.ops.launch import Launched, recorded
-from gemmgen.ops.settings import CHANGING, SETTINGS_LIMIT, Settings, now, watch
+from gemmgen.ops.settings import CHANGING, SETTINGS_LIMIT, Settings, changes, watch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -116,7 +116,7 @@ class HotCalls:
 
     def _first(self, *positional: Any, **named: Any) -> Any:
         """The long way, and what it did is remembered."""
-        settings = now()
+        before = changes()
         with recorded() as launched:
             result = self.function(*positional, **named)
         first = launched[0] if len(launched) == 1 else None
@@ -124,7 +124,7 @@ class HotCalls:
             arguments = dict(zip(self.parameters.signature.parameters, (*positional, *named.values()), strict=False))
             call = _Call(self._given(arguments), self._numbers(arguments), result, first)
             with CHANGING:
-                if now() == settings:  # else another thread changed them
+                if changes() == before:  # else another thread changed settings, and perhaps back
                     self._remember(call, arguments)
         return result
 

@@ -34,6 +34,7 @@ from gemmgen.ops.family import Candidate, Family, Last, S, Selection, as_it_is
 from gemmgen.ops.group_tiles import dividing, unless_found
 from gemmgen.ops.groups import GROUPED_NAME, Groups, may_be_searched
 from gemmgen.ops.mk_alignment import DEFAULT
+from gemmgen.ops.settings import now
 from gemmgen.ops.tuned import Card, measured
 from gemmgen.runtime.errors import UnsupportedArchitecture
 
@@ -107,7 +108,7 @@ def spec_for(
     if programmatic_launch and (choices.get("arch", Arch.SM90) != Arch.SM90 or operator == PRENORM):
         raise UnsupportedArchitecture(f"programmatic_launch: {operator} starts early on sm90 alone; leave it out")
     if operator == PRENORM:
-        return prenorm_spec(m, n, sms, choices.get("arch", "sm90"))
+        return prenorm_spec(m, n, sms, choices.get("arch", "sm90"), deterministic=now().deterministic)
     selection = select(operator, m, n, k, sms, Choices(**choices))
     return catalog.launched_early(_reading_ahead(selection)) if programmatic_launch else selection.picked.spec
 

@@ -1,7 +1,7 @@
 """What callers set for the process beside the alignment of groups: multiprocessors, early launches, fixed sums.
 
 Set around calls and restored, mostly, so what was prepared under one setting is kept while another holds, and is found
-under it alone. A call reads settings once; captured graphs keep what they were captured with.
+under it alone. What a call prepared while they changed is not kept; captured graphs keep what they were captured with.
 """
 
 from __future__ import annotations
@@ -47,12 +47,18 @@ class Settings(NamedTuple):
 CHANGING = threading.RLock()
 """Held while settings change, and while somebody keeps what belongs to the present ones."""
 _now = Settings()
+_changes = 0
 _watchers: list[Callable[[Settings, Settings], None]] = []
 
 
 def now() -> Settings:
     """The present ones."""
     return _now
+
+
+def changes() -> int:
+    """How often they have changed: the present ones may have been others meanwhile."""
+    return _changes
 
 
 def watch(changed: Callable[[Settings, Settings], None]) -> Callable[[Settings, Settings], None]:
@@ -62,11 +68,11 @@ def watch(changed: Callable[[Settings, Settings], None]) -> Callable[[Settings, 
 
 
 def _change(**fields: Any) -> None:
-    global _now
+    global _now, _changes
     with CHANGING:
         before, after = _now, _now._replace(**fields)
         if before != after:
-            _now = after
+            _now, _changes = after, _changes + 1
             for changed in _watchers:
                 changed(before, after)
 
@@ -87,7 +93,7 @@ def set_num_sms(num_sms: int) -> None:
 
     Each CTA may get a multiprocessor of its own, so no more are in use than that. Kernels that launch a CTA for every
     tile give way to those that walk tiles. Where no other serves a problem it is launched all the same; so are kernels
-    that turn scales or factors, what ``gemmgen.op`` was given, and at least one cluster. Which tile is taken may
+    that turn scales or factors, and at least one cluster. Which tile is taken may
     change, as entries of tuned files are for a whole GPU.
 
     num_sms: 1 to the multiprocessors of the current device, or of what is simulated. Raises ``TypeError`` for what is
@@ -112,8 +118,8 @@ def set_pdl(enabled: bool) -> None:
 
     They make barriers meanwhile, and wait for that kernel before they read or write any memory of a call, so this is
     right whatever is ahead. Reading weights before the wait gains more and is right only where nothing in flight writes
-    them, so no setting does it: ``spec_for(..., programmatic_launch=True)`` makes such kernels. Products of groups, and
-    sm100 and sm120, start as they do without. Raises ``TypeError`` for what is no bool.
+    them, so no setting does it: ``spec_for(..., programmatic_launch=True)`` makes such kernels. Products of groups, the
+    prenorm product, and sm100 and sm120, start as they do without. Raises ``TypeError`` for what is no bool.
     """
     _change(early=_flag("enabled", enabled))
 
@@ -127,10 +133,10 @@ def use_deterministic_algorithms(enabled: bool) -> None:
     """Let a row of a product have the same bits however many rows there are, from the next call on.
 
     Results repeat bit for bit anyway. But with few tiles several CTAs may share K, and their sums are added up in
-    another order than one CTA has. With this every sum goes along K from its begin, in one CTA, whatever m, groups and
-    the tile are. Few rows take longer. It holds for what is one number of a row and column: products of all operators
-    with their epilogues, but not what ``Reduce`` adds up, and not what ``gemmgen.op`` was given. Raises ``TypeError``
-    for what is no bool.
+    another order than one CTA has. With this every sum goes along K from its begin, or that of its slice, in one CTA,
+    whatever m, groups and the tile are, and a bias is added first by all tiles or last by all. Few rows take longer. It
+    holds for what is one number of a row and column: products of all operators with their epilogues, but not what
+    ``Reduce`` adds up; ``gemmgen.op`` keeps the tile that it was given. Raises ``TypeError`` for what is no bool.
     """
     _change(deterministic=_flag("enabled", enabled))
 

@@ -42,7 +42,8 @@ def warmup(
 ) -> list[str]:
     """Compile, and on a GPU load, the kernels that calls of an operator with these (m, n, k) take; launch nothing.
 
-    After it, calls of these shapes neither compile nor load, so the first may be inside a CUDA graph's capture.
+    After it, calls of these shapes neither compile nor load, so the first may be inside a CUDA graph's capture, as long
+    as settings of the process such as ``set_num_sms`` are those that it was called under.
 
     op: an operator by name or itself, ``"fp8_gemm_nt"``; what ``gemmgen.fuse`` or ``gemmgen.op`` made.
     shapes: extents of m, n and k. Kernels serve many: listing the smallest and the largest m is not enough.

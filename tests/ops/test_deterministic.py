@@ -17,6 +17,8 @@ import gemmgen
 from gemmgen import ops
 from gemmgen.ir import DType, KernelSpec
 from gemmgen.ops.admission import shares_k
+from gemmgen.ops.family import Candidate
+from gemmgen.ops.kernels import kernel_of
 from gemmgen.ops.selection import Choices, select
 
 ARCHS = ("sm90", "sm100", "sm120")
@@ -94,6 +96,21 @@ def test_what_finishes_a_product(call: Call) -> None:
     for arch in ARCHS:
         whole, *parts = several(call, arch, (40, 1, 9), **finish)
         assert all(torch.equal(part, whole[: len(part)]) for part in parts)
+
+
+@pytest.mark.parametrize("n", [576, 2048])
+@pytest.mark.parametrize("finish", ["bias", "bias_relu", "bias_silu"])
+def test_a_bias_is_added_first_by_all_tiles_or_by_none(finish: str, n: int) -> None:
+    """Tiles of sm90 that swap, or cut their last wave, add it behind the sum in FP8, where others start from it."""
+    ops.use_deterministic_algorithms(False)
+    assert {kernel_of(each.spec).plan.starts for each in _tiles(finish, n)} == {True, False}
+    ops.use_deterministic_algorithms(True)
+    left = [kernel_of(each.spec).plan.starts for each in _tiles(finish, n)]
+    assert len(left) > 5 and all(left)
+
+
+def _tiles(finish: str, n: int) -> tuple[Candidate, ...]:
+    return select(f"fp8_gemm_nt_{finish}", 64, n, 1024, 132, Choices()).candidates
 
 
 def grouped_bf16(layout: torch.Tensor, counts: list[int], **named: Any) -> torch.Tensor:

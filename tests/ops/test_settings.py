@@ -16,7 +16,7 @@ from sm100_problems import fp8, product
 
 import gemmgen
 from gemmgen import ops
-from gemmgen.ops import hot_call, settings
+from gemmgen.ops import dispatch, hot_call, settings
 from gemmgen.ops.admission import WALKING
 from gemmgen.ops.selection import Choices, select
 from gemmgen.ops.settings import Settings
@@ -225,3 +225,32 @@ def test_what_is_no_flag_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match=r"^enabled: is .*; must be True or False$"):
         ops.set_pdl(value)
     assert not ops.get_pdl()
+
+
+def test_what_was_prepared_while_a_setting_changed_and_changed_back_is_not_repeated(gpu: FakeGpu) -> None:
+    """Another thread's limit holds while a first call chooses and is lifted before that launches."""
+    a, b = bf16_problem(256, 4096, 64)
+    d = torch.zeros(256, 4096, dtype=torch.bfloat16)
+    load = gpu.load
+
+    def interrupted(text: Any) -> Any:
+        ops.set_num_sms(132)
+        return load(text)
+
+    ready = dispatch.Dispatcher._ready
+
+    def limited(self: Any, *arguments: Any) -> Any:
+        ops.set_num_sms(20)
+        return ready(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu, "load", interrupted)
+        patch.setattr(dispatch.Dispatcher, "_ready", limited)
+        ops.bf16_gemm_nt(a, b, d)
+    assert settings.now() == Settings()
+    ops.bf16_gemm_nt(a, b, d), ops.bf16_gemm_nt(a, b, d)
+    first, *later = gpu.launches
+    hot_call.forget()
+    ops.bf16_gemm_nt(a, b, d)
+    usual = gpu.launches[-1]
+    assert first != usual and later == [usual, usual]
