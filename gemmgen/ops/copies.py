@@ -1,6 +1,6 @@
 """Copies of operands for kernels that cannot read them as they lie, or read them slowly.
 
-Knows strides, memory rules and what a copy costs; what a kernel costs is handed in.
+Knows memory rules and what a copy costs; what a kernel costs is handed in, and how turned scales lie is ``quantise``'s.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ import torch
 from gemmgen.ir import Operand
 from gemmgen.ops.memory import pointer_fault, tma_fault
 from gemmgen.ops.problem import Tensors
+from gemmgen.ops.quantise.layout import turned
 
 Copy = Callable[[torch.Tensor], torch.Tensor]
 Copies = Mapping[str, Copy]
 """How operands are copied before a launch, by name."""
 
-LINE_BYTES = 16
-"""Lines that the copy engine reads start at multiples of it."""
 LAUNCH = 6800
 """Cycles that a copy takes beside those for its bytes, 3.5 us: kernels behind one took 2.0 to 3.8 us longer (45
 problems, H200)."""
@@ -34,16 +33,6 @@ def row_major(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
-def turned(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy of [.., m, k] contiguous along m, its columns at multiples of 16 bytes."""
-    *_, m, k = tensor.shape
-    per_line = LINE_BYTES // tensor.element_size()
-    pitch = -(-m // per_line) * per_line
-    strides = (pitch * k, 1, pitch)[-tensor.dim() :]
-    copy = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
-    return copy.copy_(tensor)
-
-
 def order_of_scales(
     boxed: Sequence[Operand], plain: Sequence[Operand], tensors: Tensors, cost: Callable[[str], float]
 ) -> tuple[str, Copies]:
@@ -56,7 +45,7 @@ def order_of_scales(
     """
     fits = {each.name: tma_fault(each.replace(major=each.box[-2]), tensors[each.name]) is None for each in boxed}
     faulty = {each.name: row_major for each in (*boxed, *plain) if pointer_fault(each, tensors[each.name])}
-    along_m = {name: turned for name in fits if not fits[name]}
+    along_m: dict[str, Copy] = {name: turned for name in fits if not fits[name]}
     along_m |= {each.name: row_major for each in plain if each.name in faulty}
     if all(fits.values()) or _cycles(cost("m"), along_m, tensors) <= _cycles(cost("k"), faulty, tensors):
         return "m", along_m

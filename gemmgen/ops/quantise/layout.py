@@ -56,7 +56,7 @@ def packed_mn_major(
     words = pack_bytes(codes)
     if psum_layout is not None:
         words = words.masked_fill(~_rows_of_groups(psum_layout, codes, mk_alignment)[:, None], 0)
-    return _moved(words)
+    return _padded(words)
 
 
 def mn_major(sf: torch.Tensor) -> torch.Tensor:
@@ -65,8 +65,8 @@ def mn_major(sf: torch.Tensor) -> torch.Tensor:
     Strides over a single element are put right without a copy, for callers that read them.
     """
     if not lies_mn_major(sf):
-        return _moved(sf)
-    wanted = _strides(sf)
+        return _padded(sf)
+    wanted = mn_major_strides(sf)
     return sf if sf.stride() == wanted else sf.as_strided(sf.shape, wanted)
 
 
@@ -77,14 +77,21 @@ def lies_mn_major(sf: torch.Tensor) -> bool:
 
 def has_mn_major_strides(sf: torch.Tensor) -> bool:
     """Wherever it begins, which compilers do not know; a stride over a single element may be anything."""
-    strides = zip(sf.shape, sf.stride(), _strides(sf), strict=True)
+    strides = zip(sf.shape, sf.stride(), mn_major_strides(sf), strict=True)
     return all(size <= 1 or have == want for size, have, want in strides)
 
 
-def _strides(sf: torch.Tensor) -> tuple[int, ...]:
-    mn, columns = sf.shape[-2:]
-    pitch = get_tma_aligned_size(mn, sf.element_size())
+def mn_major_strides(sf: torch.Tensor) -> tuple[int, ...]:
+    """Those of [.., mn, columns] contiguous along mn, columns at multiples of 16 bytes and groups dense."""
+    *_, mn, columns = sf.shape
+    per_line = TMA_ALIGNMENT // sf.element_size()
+    pitch = -(-mn // per_line) * per_line
     return (pitch * columns, 1, pitch)[-sf.dim() :]
+
+
+def turned(sf: torch.Tensor) -> torch.Tensor:
+    """A copy that lies so, what is between columns as memory had it: calls make such copies that nobody else sees."""
+    return torch.empty_strided(sf.shape, mn_major_strides(sf), dtype=sf.dtype, device=sf.device).copy_(sf)
 
 
 def to_blocked_128x4(sf: torch.Tensor) -> torch.Tensor:
@@ -124,12 +131,11 @@ def check_rank(sf: torch.Tensor) -> None:
         raise ValueError(f"sf: has {sf.dim()} dimensions; must have 2, or 3 with groups: (groups, mn, k)")
 
 
-def _moved(sf: torch.Tensor) -> torch.Tensor:
+def _padded(sf: torch.Tensor) -> torch.Tensor:
+    """A copy that lies so for callers, who may read its columns to their ends: what fills them up is 0."""
+    strides = mn_major_strides(sf)
     *batch, mn, columns = sf.shape
-    room = sf.new_zeros(*batch, columns, get_tma_aligned_size(mn, sf.element_size()))
-    moved = room.mT[..., :mn, :]
-    moved.copy_(sf)
-    return moved
+    return sf.new_zeros(*batch, columns, strides[-1]).mT[..., :mn, :].copy_(sf)
 
 
 def _rows_of_groups(psum_layout: torch.Tensor, codes: torch.Tensor, mk_alignment: int | None) -> torch.Tensor:
