@@ -29,7 +29,7 @@ BETWEEN_PRODUCTS = {False: 88, True: 174}
 BETWEEN_ROUNDS = 48
 """Those with promotion where whole rounds are copied out."""
 GATHERED = 95
-"""Those beside them where lanes gather scales of A that lie along k: 59 to 120 in ten problems, H200."""
+"""Those beside them where lanes gather scales that lie along k, of groups too: 59 to 120 in ten problems, H200."""
 TURN = {False: 160, True: 370}
 """Cycles of the shortest turn of the ring."""
 L2_BYTES = 63.7

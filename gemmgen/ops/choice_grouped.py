@@ -14,6 +14,7 @@ from statistics import fmean
 
 from gemmgen.catalog import Shape
 from gemmgen.ir import READ_ONCE_BYTES
+from gemmgen.ops.choice import GATHERED
 from gemmgen.ops.cost import Cost, Terms, added, beside_memory, in_waves, scaled
 
 PRODUCT_ROWS = 32
@@ -24,8 +25,6 @@ BETWEEN_SUMS = 183
 """Those with promotion."""
 BETWEEN_ROUNDS = {1: 85, 2: 85, 3: 37}
 """Those where whole rounds are copied out, by the warpgroups that take turns."""
-GATHERED = 95
-"""Those beside them where lanes gather scales of A that lie along k."""
 TURN = 291
 """Cycles of the shortest turn of the ring, with promotion, but where n is on the rows of products."""
 PAIR_WAITS, PAIR_IDLE, PAIR_ALONE = 1.1, 0.6, 0.08

@@ -10,6 +10,7 @@ nothing are priced as if they did.
 from __future__ import annotations
 
 from gemmgen.catalog import Shape
+from gemmgen.ops.choice import GATHERED
 from gemmgen.ops.cost import Cost, beside_memory, in_waves
 
 PRODUCT_ROWS = 32
@@ -18,8 +19,6 @@ BETWEEN_PRODUCTS = 60
 """Cycles between K blocks without promotion."""
 BETWEEN_SUMS = {1: 240, 2: 235, 3: 200}
 """Those with promotion, by the warpgroups that take turns: 17 problems, an H200."""
-GATHERED = 95
-"""Those beside them where lanes gather scales that lie along k."""
 TURN = {False: 180, True: 255}
 """Cycles of the shortest turn of the ring."""
 L2_BYTES = 70
