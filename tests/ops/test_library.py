@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from graphs import graphs_of, of_rows
 from opchecks import opcheck
 from problems import bf16_problem, fp8_problem, whole_numbers
 
@@ -102,25 +103,6 @@ def test_fake_outputs_equal_real_ones() -> None:
 # ------------------------------------------------------------------------------------------------ compilers
 
 
-def traced(function: Any, *inputs: torch.Tensor) -> tuple[torch.fx.GraphModule, int]:
-    """The one graph dynamo makes of a function, traced without running anything, and how often it was made."""
-    graphs: list[torch.fx.GraphModule] = []
-
-    def backend(graph: torch.fx.GraphModule, _: Any) -> Any:
-        graphs.append(graph)
-        return lambda *arguments: [torch.empty(0)]
-
-    torch._dynamo.reset()
-    compiled = torch.compile(function, backend=backend, fullgraph=True, dynamic=True)
-    for rows in (inputs[0].shape[0], 5, 6, 77):
-        first = inputs[0][:1].expand(rows, -1).clone()
-        others = [
-            each[:1].expand(rows, -1).clone() if each.shape[0] == inputs[0].shape[0] else each for each in inputs[1:]
-        ]
-        compiled(first, *others)
-    return graphs[0], len(graphs)
-
-
 def test_no_graph_break_and_no_guard_on_m() -> None:
     """P29: one graph serves every M, for each form of call."""
     problem = fp8_problem(9, 256, 320)
@@ -128,17 +110,16 @@ def test_no_graph_break_and_no_guard_on_m() -> None:
     def functional(a: torch.Tensor, sfa: torch.Tensor, b: torch.Tensor, sfb: torch.Tensor) -> torch.Tensor:
         return ops.fp8_gemm_nt((a, sfa), (b, sfb)) + 1
 
-    graph, count = traced(functional, problem.a, problem.sfa, problem.b, problem.sfb)
-    assert count == 1
-    assert library.fp8_gemm_nt in {node.target for node in graph.graph.nodes}
+    targets, count = graphs_of(functional, of_rows(problem.a, problem.sfa, problem.b, problem.sfb))
+    assert count == 1 and library.fp8_gemm_nt in targets
 
     def writing(a: torch.Tensor, d: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return ops.bf16_gemm_nn(a, b, d, d)
 
     a, b = bf16_problem(9, 256, 64)
-    graph, count = traced(writing, a, torch.zeros(9, 256, dtype=torch.bfloat16), b.T.contiguous())
-    assert count == 1
-    assert library.bf16_gemm_nt_out in {node.target for node in graph.graph.nodes}
+    given = of_rows(a, torch.zeros(9, 256, dtype=torch.bfloat16), b.T.contiguous())
+    targets, count = graphs_of(writing, given)
+    assert count == 1 and library.bf16_gemm_nt_out in targets
 
 
 def test_specs_are_traceable_too() -> None:
@@ -147,7 +128,7 @@ def test_specs_are_traceable_too() -> None:
     def call(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return function(a=a, b=b) * 2
 
-    _, count = traced(call, *bf16_problem(9, 256, 64))
+    _, count = graphs_of(call, of_rows(*bf16_problem(9, 256, 64)))
     assert count == 1
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from graphs import ROWS, graphs_of
 from problems import fp8_problem
 
 import gemmgen
 from gemmgen import ops
 
-ROWS = (9, 5, 6, 77)
 BF16 = torch.bfloat16
 Calls = Iterator[tuple[torch.Tensor, ...]]
 WEIGHTS = torch.zeros(2, 16, 64, dtype=BF16)
@@ -75,16 +75,6 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], Calls]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_every_number_of_rows_has_the_same_graph(name: str) -> None:
     function, calls = CASES[name]
-    graphs: list[torch.fx.GraphModule] = []
-
-    def backend(graph: torch.fx.GraphModule, _: Any) -> Any:
-        graphs.append(graph)
-        return lambda *arguments: [torch.empty(0)]
-
-    torch._dynamo.reset()
-    compiled = torch.compile(function, backend=backend, fullgraph=True, dynamic=True)
     with gemmgen.simulate("sm90", sms=2):
-        for given in calls():
-            compiled(*given)
-    assert len(graphs) == 1
-    assert any("gemmgen" in str(node.target) for node in graphs[0].graph.nodes)
+        targets, count = graphs_of(function, calls())
+    assert count == 1 and any("gemmgen" in str(target) for target in targets)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from graphs import ROWS, graphs_of
 from opchecks import opcheck
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -144,40 +145,23 @@ def test_compiled_calls_keep_the_alignment_they_were_traced_with(name: str, alig
 # ------------------------------------------------------------------------------------------------ compilers
 
 
-def traced(function: Callable[..., Any], make: Callable[[int], tuple[torch.Tensor, ...]]) -> tuple[set[Any], int]:
-    """What the one graph of a function calls, and how many graphs several numbers of rows make."""
-    graphs: list[torch.fx.GraphModule] = []
-
-    def backend(graph: torch.fx.GraphModule, _: Any) -> Any:
-        graphs.append(graph)
-        return graph.forward
-
-    torch._dynamo.reset()
-    compiled = torch.compile(function, backend=backend, fullgraph=True, dynamic=True)
-    for m in (9, 5, 6, 77):
-        assert torch.equal(compiled(*make(m)), function(*make(m)))
-    return {node.target for node in graphs[0].graph.nodes if node.op == "call_function"}, len(graphs)
-
-
 def test_one_node_no_graph_break_and_no_guard_on_m() -> None:
     def packed(sf: torch.Tensor) -> torch.Tensor:
         return ops.get_mn_major_tma_aligned_packed_ue8m0_tensor(sf)
 
-    assert traced(packed, lambda m: (powers(m, 6),)) == (
-        {FORMS.get_mn_major_tma_aligned_packed_ue8m0_tensor.default},
-        1,
-    )
-
     def aligned(sf: torch.Tensor) -> torch.Tensor:
         return ops.get_mn_major_tma_aligned_tensor(sf)
-
-    assert traced(aligned, lambda m: (powers(m, 6),)) == ({FORMS.get_mn_major_tma_aligned_tensor.default}, 1)
 
     def transformed(x: torch.Tensor, sf: torch.Tensor) -> torch.Tensor:
         m, k = x.shape
         return ops.transform_sf_into_required_layout(sf, m, k, (1, 32), arch="sm100")
 
-    targets, count = traced(transformed, lambda m: (torch.zeros(m, 192), powers(m, 6)))
+    scales = [(powers(m, 6),) for m in ROWS]
+    only = {FORMS.get_mn_major_tma_aligned_packed_ue8m0_tensor.default}
+    assert graphs_of(packed, scales, run=True) == (only, 1)
+    assert graphs_of(aligned, scales, run=True) == ({FORMS.get_mn_major_tma_aligned_tensor.default}, 1)
+    given = ((torch.zeros(len(sf), 192), sf) for (sf,) in scales)
+    targets, count = graphs_of(transformed, given, run=True)
     assert count == 1 and FORMS.transform_sf_into_required_layout.default in targets
 
 

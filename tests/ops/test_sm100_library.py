@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 import torch
+from graphs import graphs_of, of_rows
 from opchecks import opcheck
 from problems import whole_numbers
 from sm100_problems import fp4, fp8, nvfp4, product
@@ -50,28 +50,13 @@ def test_meta_tensors_need_no_gpu_and_sizes_are_64_bit() -> None:
     assert d.shape == (525056, 4096) and d.numel() > 2**31
 
 
-def traced(function: Callable[..., Any], rows: int, *inputs: torch.Tensor) -> tuple[set[Any], int]:
-    """What the one graph of a function calls, and how many graphs several numbers of rows make."""
-    graphs: list[torch.fx.GraphModule] = []
-
-    def backend(graph: torch.fx.GraphModule, _: Any) -> Any:
-        graphs.append(graph)
-        return lambda *arguments: [torch.empty(0)]
-
-    torch._dynamo.reset()
-    compiled = torch.compile(function, backend=backend, fullgraph=True, dynamic=True)
-    for m in (rows, 5, 6, 77):
-        compiled(*(each[:1].expand(m, -1).clone() if each.shape[0] == rows else each for each in inputs))
-    return {node.target for node in graphs[0].graph.nodes}, len(graphs)
-
-
 def test_no_graph_break_and_no_guard_on_m() -> None:
     a, b = fp8(9, 320, (1, 32)), fp8(256, 320, (1, 32))
 
     def mx(a: torch.Tensor, sfa: torch.Tensor, b: torch.Tensor, sfb: torch.Tensor) -> torch.Tensor:
         return ops.fp8_gemm_nt((a, sfa), (b, sfb), recipe=(1, 1, 32)) + 1
 
-    targets, count = traced(mx, 9, *a.fp32, *b.fp32)
+    targets, count = graphs_of(mx, of_rows(*a.fp32, *b.fp32))
     assert count == 1 and library.block_scaled_gemm in targets
 
     def four(a: torch.Tensor, sfa: torch.Tensor, d: torch.Tensor, b: torch.Tensor, sfb: torch.Tensor) -> torch.Tensor:
@@ -79,7 +64,7 @@ def test_no_graph_break_and_no_guard_on_m() -> None:
 
     x, y = nvfp4(9, 64), nvfp4(256, 64)
     scales = [each.codes.view(torch.float8_e4m3fn) for each in (x, y)]
-    targets, count = traced(four, 9, x.data, scales[0], torch.zeros(9, 256), y.data, scales[1])
+    targets, count = graphs_of(four, of_rows(x.data, scales[0], torch.zeros(9, 256), y.data, scales[1]))
     assert count == 1 and library.block_scaled_gemm_out in targets
 
 
