@@ -33,6 +33,13 @@ def row_major(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
+def lying_like(copy: Copy, tensor: torch.Tensor) -> torch.Tensor:
+    """An empty tensor that lies as a copy would, for whoever only judges that: a launch makes its copies itself."""
+    given = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+    lies = copy(given)
+    return torch.empty_strided(lies.shape, lies.stride(), dtype=lies.dtype, device=tensor.device)
+
+
 def order_of_scales(
     boxed: Sequence[Operand], plain: Sequence[Operand], tensors: Tensors, cost: Callable[[str], float]
 ) -> tuple[str, Copies]:

@@ -13,7 +13,7 @@ import torch
 
 from gemmgen.ir import AnyPlan, AnySpec, Operand
 from gemmgen.ops.block import block_builder, whole_block
-from gemmgen.ops.copies import Copies
+from gemmgen.ops.copies import Copies, lying_like
 from gemmgen.ops.kernels import Kernel, kernel_of
 from gemmgen.ops.launch import Launch, Prepared, Slots, metadata, not_repeated, relaunch
 from gemmgen.ops.memory import check_layouts, check_no_gradient, check_overlap, reads_past_rows, span
@@ -175,9 +175,10 @@ class Dispatcher:
     def _ready(
         self, tensors: dict[str, torch.Tensor], sizes: Mapping[str, int], target: Target
     ) -> tuple[Kernel, dict[str, torch.Tensor], Choice]:
+        """The kernel, tensors that lie as it reads them, and the choice; what it reads from copies is empty yet."""
         choice = self._choose(tensors, sizes, target)
         kernel = kernel_of(choice.spec)
-        tensors = {**tensors, **{name: copy(tensors[name]) for name, copy in choice.copied.items()}}
+        tensors = {**tensors, **{name: lying_like(copy, tensors[name]) for name, copy in choice.copied.items()}}
         check_layouts(kernel.plan, tensors)
         return kernel, tensors, choice
 
@@ -203,7 +204,9 @@ class Dispatcher:
 
     def _simulate(self, slots: Slots, sizes: Mapping[str, int], scalars: tuple[float, ...]) -> None:
         target = simulator()
-        kernel, tensors, _ = self._ready(self._named(slots), sizes, target)
+        given = self._named(slots)
+        kernel, tensors, choice = self._ready(given, sizes, target)
+        tensors |= {name: copy(given[name]) for name, copy in choice.copied.items()}
         sizes, sms = _launched(kernel.plan, sizes, target, now())
         needed = workspace_bytes(kernel.plan, sizes, sms)
         room = allocate(needed, slots[self._at].device)

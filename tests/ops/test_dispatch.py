@@ -14,7 +14,7 @@ from reference import mn_major
 import gemmgen
 from gemmgen import catalog, sim
 from gemmgen.ir import DType
-from gemmgen.ops import block, dense, dispatch, launch
+from gemmgen.ops import block, copies, dense, dispatch, launch
 from gemmgen.runtime.arguments import Problem, TensorView, pack
 from gemmgen.runtime.tensor_maps import element_name
 
@@ -270,6 +270,28 @@ def test_scales_along_k_are_turned_where_a_launch_more_is_less(
     for at, copy in prepared.copied:
         copied = copy(slots[at])
         assert copied.stride() == (1, slots[at].shape[0]) and torch.equal(copied, slots[at])
+
+
+def test_a_first_call_copies_once(target: RecordingTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What judges a copy, and prepares the launch that makes it, looks at an empty tensor."""
+    made: list[str] = []
+    turned = copies.turned
+
+    def counted(scales: torch.Tensor) -> torch.Tensor:
+        made.extend([scales.device.type] * (not scales.is_meta))
+        return turned(scales)
+
+    monkeypatch.setattr(copies, "turned", counted)
+    problem, d = fp8_problem(7, 16, 256), torch.zeros(7, 16, dtype=torch.bfloat16)
+    sfa = torch.zeros(2, 7).T
+    dispatcher, slots = dense.fp8_call(problem.a, sfa, problem.b, problem.sfb, None, d)
+    prepared = prepare(dispatcher, slots)
+    assert len(prepared.copied) == 1 and not made
+    prepared(slots)
+    assert made == ["cpu"]
+    with gemmgen.simulate("sm90", sms=1):
+        dispatcher(slots)
+    assert made == ["cpu"] * 2
 
 
 @pytest.mark.parametrize(
