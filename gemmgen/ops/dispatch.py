@@ -60,6 +60,7 @@ class Dispatcher:
         self.outputs = tuple(outputs)
         self.scalars = tuple(scalars)
         self._by_settings: dict[Settings, dict[Any, Prepared]] = {}
+        self._latest: Settings | None = None
         self._choose = choose
         self._gated = gated
         self._at = self.names.index(self.outputs[0])
@@ -67,11 +68,17 @@ class Dispatcher:
     @property
     def prepared(self) -> dict[Any, Prepared]:
         """Launches by the metadata of their calls, of the process's present settings."""
-        found = self._by_settings.get(now())
-        if found is None:
+        settings = now()
+        found = self._by_settings.get(settings)
+        return self._taken_up(settings) if found is None or settings is not self._latest else found
+
+    def _taken_up(self, settings: Settings) -> dict[Any, Prepared]:
+        """Launches of settings that were not the latest; those which were so longest ago give way."""
+        with CHANGING:
+            found = self._by_settings.pop(settings, {})
             if len(self._by_settings) >= SETTINGS_LIMIT:
-                self._by_settings.clear()
-            found = self._by_settings.setdefault(now(), {})
+                del self._by_settings[next(iter(self._by_settings))]
+            self._by_settings[settings], self._latest = found, settings
         return found
 
     def check(self, slots: Slots) -> dict[str, int]:

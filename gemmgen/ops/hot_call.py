@@ -85,9 +85,13 @@ def forget() -> None:
 
 @watch
 def _switch(before: Settings, after: Settings) -> None:
-    """What is repeated was launched under the settings that hold."""
-    for calls in remembering():
-        calls.switch(before, after)
+    """What is repeated was launched under the settings that hold; nothing is, where that cannot be told."""
+    try:
+        for calls in remembering():
+            calls.switch(before, after)
+    except BaseException:
+        forget()
+        raise
 
 
 class HotCalls:
@@ -171,11 +175,11 @@ class HotCalls:
 
     def switch(self, before: Settings, after: Settings) -> None:
         """Lay aside what is remembered, and take up what was under the settings that hold now."""
-        if len(self._resting) >= SETTINGS_LIMIT:
-            self._resting.clear()
+        resting = self._resting.pop(after, None)
         if self._count:
             self._resting[before] = dict(self._plain), dict(self._with_options), dict(self._known), self._count
-        resting = self._resting.pop(after, None)
+        if len(self._resting) > SETTINGS_LIMIT:
+            del self._resting[next(iter(self._resting))]  # which has rested longest
         self._clear()
         if resting is not None:
             plain, with_options, known, self._count = resting

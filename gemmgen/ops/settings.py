@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
@@ -73,8 +74,9 @@ def _change(**fields: Any) -> None:
         before, after = _now, _now._replace(**fields)
         if before != after:
             _now, _changes = after, _changes + 1
-            for changed in _watchers:
-                changed(before, after)
+            with ExitStack() as told:  # all of them, also where one fails or is interrupted
+                for changed in _watchers:
+                    told.callback(changed, before, after)
 
 
 def get_num_sms() -> int:

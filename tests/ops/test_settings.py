@@ -177,6 +177,43 @@ def test_prepared_launches_are_those_of_the_setting() -> None:
     assert len(dispatcher._by_settings) <= settings.SETTINGS_LIMIT
 
 
+def test_settings_that_come_back_stay_prepared_among_many_that_do_not(gpu: FakeGpu) -> None:
+    """Only what was not in use for longest gives way, in front of operators and in their dispatchers."""
+    dispatcher = ops.op(select("bf16_gemm_nt", 64, 64, 64, 4, Choices()).picked.spec).dispatcher
+    a, b = bf16_problem(8, 16, 64)
+    usual = dispatcher.prepared
+    ops.bf16_gemm_nt(a, b)
+    for limit in range(1, 2 * settings.SETTINGS_LIMIT):
+        ops.set_num_sms(limit)
+        assert dispatcher.prepared is not usual
+        ops.bf16_gemm_nt(a, b)
+        ops.set_num_sms(132)
+        assert dispatcher.prepared is usual
+        ops.bf16_gemm_nt(a, b)
+    assert [launch.hot for launch in gpu.launches] == [False] + [False, True] * (2 * settings.SETTINGS_LIMIT - 1)
+
+
+def test_a_change_that_is_interrupted_leaves_nothing_of_other_settings(gpu: FakeGpu) -> None:
+    p = fp8_problem(256, 4096, 512)
+    d = torch.zeros(256, 4096, dtype=torch.bfloat16)
+    for _ in range(2):
+        ops.fp8_gemm_nt(*p.pairs, d)
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    told: list[Settings] = []
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(hot_call.HotCalls, "switch", interrupted)
+        patch.setattr(settings, "_watchers", [lambda _, after: told.append(after), *settings._watchers])
+        ops.set_num_sms(20)
+    assert told == [settings.now()] == [Settings(num_sms=20)]
+    for _ in range(2):
+        ops.fp8_gemm_nt(*p.pairs, d)
+    assert [launch.hot for launch in gpu.launches] == [False, True, False, True]
+    assert {launch.grid[0] for launch in gpu.launches[2:]} == {20}
+
+
 # ------------------------------------------------------------------------------------------------ early launches
 
 
