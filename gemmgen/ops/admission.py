@@ -26,12 +26,17 @@ def shares_k(spec: KernelSpec) -> bool:
 
 def left_of(shapes: tuple[C, ...], spec_of: Callable[[C], KernelSpec]) -> tuple[C, ...]:
     """The shapes whose kernels the present settings leave; a limit of CTAs leaves all where it would leave none."""
-    settings = now()
-    if settings.deterministic:
-        shapes = tuple(each for each in shapes if not shares_k(spec_of(each)))
-    if (limit := settings.num_sms) is not None:
-        shapes = tuple(each for each in shapes if _fits(spec_of(each), limit)) or shapes
-    return shapes
+    return in_few_ctas(shapes, spec_of) or _unshared(shapes, spec_of)
+
+
+def in_few_ctas(shapes: tuple[C, ...], spec_of: Callable[[C], KernelSpec]) -> tuple[C, ...]:
+    """Those that the settings leave without an exception from a limit of CTAs."""
+    shapes, limit = _unshared(shapes, spec_of), now().num_sms
+    return shapes if limit is None else tuple(each for each in shapes if _fits(spec_of(each), limit))
+
+
+def _unshared(shapes: tuple[C, ...], spec_of: Callable[[C], KernelSpec]) -> tuple[C, ...]:
+    return tuple(each for each in shapes if not shares_k(spec_of(each))) if now().deterministic else shapes
 
 
 def begun_alike(shapes: tuple[C, ...], plan_of: Callable[[C], AnyPlan]) -> tuple[C, ...]:

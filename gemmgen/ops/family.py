@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from gemmgen.catalog import PairShape, Shape, WarpShape, with_usual_scales
 from gemmgen.ir import Epilogue, KernelSpec
 from gemmgen.ir.node import said
-from gemmgen.ops.admission import begun_alike, left_of
+from gemmgen.ops.admission import begun_alike, in_few_ctas, left_of
 from gemmgen.ops.cost import Cost
 from gemmgen.ops.kernels import kernel_of
 from gemmgen.ops.tuned import Measured
@@ -85,7 +85,7 @@ class Family(Generic[S]):
     fused: tuple[S, ...] = ()
     """The tiles as they are with another epilogue, where that differs."""
     others: tuple[S, ...] = ()
-    """Tiles for epilogues that fit none of those."""
+    """Tiles for epilogues that fit none of those, or none of as few CTAs as the process's settings leave."""
     last: Last = as_it_is
     """What becomes of a kernel with its epilogue; the same function for the same change."""
     beside: bool = False
@@ -97,8 +97,9 @@ class Family(Generic[S]):
             shapes = left_of(self.shapes, self.make)
         else:
             shapes = self._admitting(self.fused or self.shapes, epilogue)
-            if not shapes or self.beside:
+            if self.beside or not in_few_ctas(shapes, self.make):
                 shapes += self._admitting(tuple(each for each in self.others if each not in shapes), epilogue)
+            shapes = left_of(shapes, self.make)
             shapes = begun_alike(shapes, lambda shape: kernel_of(self._spec(shape, epilogue)).plan)
         if not shapes:
             raise ValueError(self._nothing_fits(epilogue))
@@ -119,9 +120,8 @@ class Family(Generic[S]):
         return self.last(product) if epilogue is None else fused(product, epilogue, self.last)
 
     def _admitting(self, shapes: tuple[S, ...], epilogue: Epilogue) -> tuple[S, ...]:
-        """The tiles that the epilogue can be lowered for, of which the process's settings leave some."""
-        admitted = tuple(shape for shape in shapes if _refusal(self.make(shape), epilogue, self.last) is None)
-        return left_of(admitted, self.make)
+        """The tiles that the epilogue can be lowered for."""
+        return tuple(shape for shape in shapes if _refusal(self.make(shape), epilogue, self.last) is None)
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,12 @@ from sm100_problems import fp8, product
 
 import gemmgen
 from gemmgen import ops
+from gemmgen.catalog import Shape, finished_output, fp8_gemm_nt
+from gemmgen.ir import DType
 from gemmgen.ops import dispatch, hot_call, settings
 from gemmgen.ops.admission import WALKING
+from gemmgen.ops.cost import Cost
+from gemmgen.ops.family import Family
 from gemmgen.ops.selection import Choices, select
 from gemmgen.ops.settings import Settings
 from gemmgen.runtime.errors import DeviceError
@@ -138,6 +143,23 @@ def test_kernels_of_a_cta_for_every_tile_give_way(arch: str, operator: str) -> N
     alone = [each.spec for shape in shapes for each in select(operator, *shape, 1, Choices(arch=arch)).candidates]
     assert all(each.schedule.kind in WALKING and each.cluster.size == 1 for each in alone)
     assert arch != "sm90" or any(each.schedule.kind not in WALKING for each in free)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_tiles_for_other_epilogues_stand_in_where_no_usual_one_has_few_ctas(beside: bool) -> None:
+    each_its_cta, walking = Shape(64, 64, groups=1, splits=1, unroll=1), Shape(128, 128)
+    cost = Cost({"any": 1.0})
+    family = Family((each_its_cta,), lambda _: cost, fp8_gemm_nt, others=(walking,), beside=beside)
+    epilogue = finished_output(DType.BF16, False, None, "relu")
+
+    def tiles() -> list[int]:
+        return [each.spec.tile.m for each in family.candidates(epilogue)]
+
+    assert tiles() == [64, 128][: 1 + beside]
+    settings._change(num_sms=4)
+    assert tiles() == [128]
+    family = replace(family, others=())
+    assert tiles() == [64], "launched all the same"
 
 
 def test_repeated_calls_are_those_of_the_setting(gpu: FakeGpu) -> None:
