@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from grouped_problems import counts_of, fp8_problem, ids
+from grouped_problems import SENTINEL, Problem, counts_of, fp8_problem, ids
 from sm100_problems import FP4_VALUES, Factor, fp4, fp8, product
 
 import gemmgen
@@ -53,9 +53,11 @@ def in_4_bits(groups: int, n: int, k: int) -> tuple[tuple[torch.Tensor, torch.Te
     return (data, scales), torch.stack([each.wide for each in factors])
 
 
-def meant(a: tuple[torch.Tensor, torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
-    data, scales = a[0].double(), a[1].double()
-    return (data * scales.repeat_interleave(128, -1)[..., : data.shape[-1]]) @ rows.mT
+def check_groups(problem: Problem, d: torch.Tensor, numbers: torch.Tensor) -> None:
+    """Every group's rows are its A times its numbers."""
+    for group, b in enumerate(numbers):
+        data, scales = (problem.layout.rows_of(each, group).double() for each in problem.a)
+        assert torch.equal(problem.layout.rows_of(d, group).double(), data * scales.repeat_interleave(128, -1) @ b.mT)
 
 
 @pytest.mark.parametrize("arch", SCALING)
@@ -71,9 +73,7 @@ def test_groups_whose_rows_are_one_matrix(arch: str, layout: str) -> None:
         else:
             turned = ops.transpose_packed_fp4(b[0]), b[1].mT
             ops.m_grouped_fp8_gemm_nn_contiguous(problem.a, turned, d, problem.layout.given, **WEIGHTS)
-    for group in range(3):
-        a = tuple(problem.layout.rows_of(each, group) for each in problem.a)
-        assert torch.equal(problem.layout.rows_of(d, group).double(), meant((a[0], a[1]), numbers[group]))
+    check_groups(problem, d, numbers)
 
 
 @pytest.mark.parametrize("arch", SCALING)
@@ -84,10 +84,8 @@ def test_groups_that_have_a_matrix_each(arch: str, name: str) -> None:
     d = problem.output(torch.float32)
     with gemmgen.simulate(arch, sms=2):
         getattr(ops, name)(problem.a, b, d, problem.layout.given, expected_m=4, **WEIGHTS)
-    for group, count in enumerate((3, 0, 6)):
-        a = tuple(problem.layout.rows_of(each, group) for each in problem.a)
-        assert torch.equal(d[group, :count].double(), meant((a[0], a[1]), numbers[group]))
-        assert bool((d[group, count:] == 776).all())
+    check_groups(problem, d, numbers)
+    assert all(bool((d[group, count:] == SENTINEL).all()) for group, count in enumerate((3, 0, 6)))
 
 
 def test_sm90_says_what_to_do_instead() -> None:
