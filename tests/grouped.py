@@ -5,7 +5,7 @@ Every group is a problem of the dense spec, and judged as such; what a launch ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from reduced import check_reductions, check_reductions_of, reducing
@@ -25,14 +25,14 @@ from gemmgen.commands.groups import (
 )
 from gemmgen.commands.inputs import Operands, random_operands
 from gemmgen.commands.reference import compare, judged, numbers_of, reference, tolerance
-from gemmgen.ir import KernelSpec, Operand, Reduce
+from gemmgen.ir import Bias, DType, Gate, Keep, KernelSpec, Operand, Reduce, Scale
 
 Launch = Callable[[Operands], None]
 SENTINEL = 0x5A
 """Byte that outputs hold before a launch."""
 __all__ = [
-    "NAN", "SENTINEL", "Layout", "Problem", "by_counts", "by_ends", "by_ids", "layout_by", "reduced_every_way",
-    "summed",
+    "NAN", "SENTINEL", "Layout", "Problem", "by_counts", "by_ends", "by_ids", "chained", "check_same_bits", "gated",
+    "layout_by", "reduced_every_way", "summed",
 ]  # fmt: skip
 
 
@@ -131,6 +131,29 @@ def reduced_every_way(spec: KernelSpec, first: int = 0, columns: str = "n") -> K
         Reduce(function="sum", along="mn", to="total"),
     )
     return reducing(spec, "reduced", steps, first, columns)
+
+
+def chained(spec: KernelSpec) -> KernelSpec:
+    """A factor a row, a bias a column, a second output."""
+    row, bias = Operand(name="row", dtype=DType.F32, box=("m",)), Operand(name="bias", dtype=DType.BF16, box=("n",))
+    kept = Operand(name="kept", dtype=DType.F32, box=("m", "n"))
+    steps = (Scale(by=row.name), Bias(vector=bias.name), Keep(to=kept.name))
+    operands = (*spec.operands, row, bias, kept)
+    return spec.replace(name=f"{spec.arch}_chained", operands=operands, epilogue=(*steps, *spec.epilogue))
+
+
+def gated(spec: KernelSpec, layout: str) -> KernelSpec:
+    """SwiGLU."""
+    d = spec.output.replace(box=("m", "n/2"))
+    operands = tuple(d if each.name == d.name else each for each in spec.operands)
+    return spec.replace(name=f"{spec.arch}_gated", operands=operands, epilogue=(Gate(layout=layout), *spec.epilogue))
+
+
+def check_same_bits(runs: Sequence[Sequence[Mapping[str, torch.Tensor]]]) -> None:
+    """Every group's outputs are those of the first run."""
+    for group in zip(*runs, strict=True):
+        for name, first in group[0].items():
+            assert all(torch.equal(each[name].view(torch.uint8), first.view(torch.uint8)) for each in group)
 
 
 def _tensor(value: torch.Tensor | float) -> torch.Tensor:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from grouped import Layout, Problem, by_counts, layout_by, summed
+from grouped import Layout, Problem, by_counts, chained, check_same_bits, gated, layout_by, summed
 
 from gemmgen.backends import lower
 from gemmgen.catalog import fused
@@ -15,7 +15,7 @@ from gemmgen.catalog.dense_sm100 import Factor, PairShape, bf16_gemm, scaled_gem
 from gemmgen.catalog.grouped import in_row_groups
 from gemmgen.catalog.shipped_sm100 import NVFP4, scaled_gemm_sm100
 from gemmgen.commands.inputs import k_step
-from gemmgen.ir import Bias, DType, Gate, Keep, KernelSpec, Operand, Scale
+from gemmgen.ir import DType, KernelSpec
 from gemmgen.runtime.simulation import SCHEDULES
 
 E4M3, E5M2, E2M1 = DType.E4M3, DType.E5M2, DType.E2M1
@@ -150,43 +150,22 @@ def test_rows_between_groups_do_not_count(kind: str, by: str) -> None:
         problem(product(kind, by), by, poison=poison).run(schedule, sms=sms)
         for poison, schedule, sms in ((0xFF, "early", 2), (0, "late", 3), (0x7B, "random", 4))
     ]
-    for rows in zip(*results, strict=True):
-        for name, first in rows[0].items():
-            assert all(torch.equal(each[name].view(torch.uint8), first.view(torch.uint8)) for each in rows)
+    check_same_bits(results)
 
 
 # ---------------------------------------------------------------------------------------------- epilogues
 
 
-def gated(spec: KernelSpec) -> KernelSpec:
-    """SwiGLU of the two halves of columns."""
-    d = spec.output.replace(box=("m", "n/2"))
-    operands = tuple(d if each.name == d.name else each for each in spec.operands)
-    return spec.replace(name="sm100_gated", operands=operands, epilogue=(Gate(layout="halves"), *spec.epilogue))
-
-
-def chained(spec: KernelSpec) -> KernelSpec:
-    """A factor a row, a bias a column, a second output."""
-    row = Operand(name="row", dtype=DType.F32, box=("m",))
-    bias, kept = Operand(name="bias", dtype=DType.BF16, box=("n",)), Operand(
-        name="kept", dtype=DType.F32, box=("m", "n")
-    )
-    steps = (Scale(by=row.name), Bias(vector=bias.name), Keep(to=kept.name))
-    return spec.replace(
-        name="sm100_chained", operands=(*spec.operands, row, bias, kept), epilogue=(*steps, *spec.epilogue)
-    )
-
-
 CHAINS = {
     "mxfp8_words": lambda: fused.mxfp8_output(True).of(bf16_gemm("nt", PairShape(64, ctas=2))),
     "mxfp8_direct": lambda: fused.mxfp8_output(False).of(bf16_gemm("nt", PairShape(64), direct_store=True)),
-    "halves": lambda: gated(scaled(E4M3, 32, E2M1, 128, PairShape(64, ctas=2))),
+    "halves": lambda: gated(scaled(E4M3, 32, E2M1, 128, PairShape(64, ctas=2)), "halves"),
     "c_swapped": lambda: bf16_gemm("nt", LOW, DType.F32, residual=True),
     "chain_swapped": lambda: chained(scaled(E4M3, 32, E4M3, 32, LOW)),
     "direct_swapped": lambda: bf16_gemm("nt", LOW, direct_store=True),
     "sums": lambda: summed(scaled(E4M3, 32, E4M3, 128, ROWS)),
     "sums_pair": lambda: summed(bf16_gemm("nt", PAIR)),
-    "sums_halves": lambda: summed(gated(scaled(E4M3, 32, E2M1, 128, PairShape(64, ctas=2))), 1),
+    "sums_halves": lambda: summed(gated(scaled(E4M3, 32, E2M1, 128, PairShape(64, ctas=2)), "halves"), 1),
     "sums_mxfp8": lambda: summed(fused.mxfp8_output(True).of(bf16_gemm("nt", PairShape(64, ctas=2)))),
 }
 

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import pytest
-import torch
-from grouped import Layout, Problem, by_counts, layout_by, summed
+from grouped import Layout, Problem, by_counts, chained, check_same_bits, gated, layout_by, summed
 
 from gemmgen.backends import lower
 from gemmgen.catalog import finished_output, fused
@@ -17,7 +16,7 @@ from gemmgen.catalog.grouped import in_row_groups
 from gemmgen.catalog.shipped_sm100 import NVFP4
 from gemmgen.catalog.shipped_sm120 import scaled_gemm_sm120
 from gemmgen.commands.inputs import k_step
-from gemmgen.ir import Bias, DType, Gate, Keep, KernelSpec, Operand, Quantise, Scale
+from gemmgen.ir import DType, KernelSpec, Operand, Quantise
 from gemmgen.runtime.simulation import SCHEDULES
 
 E4M3, E5M2, E2M1 = DType.E4M3, DType.E5M2, DType.E2M1
@@ -149,31 +148,10 @@ def test_rows_between_groups_do_not_count(kind: str, by: str) -> None:
         problem(product(kind, by), by, poison=poison).run(schedule, sms=sms)
         for poison, schedule, sms in ((0xFF, "early", 1), (0, "late", 3), (0x7B, "starve", 2))
     ]
-    for rows in zip(*results, strict=True):
-        for name, first in rows[0].items():
-            assert all(torch.equal(each[name].view(torch.uint8), first.view(torch.uint8)) for each in rows)
+    check_same_bits(results)
 
 
 # ---------------------------------------------------------------------------------------------- epilogues
-
-
-def gated(spec: KernelSpec, layout: str) -> KernelSpec:
-    """SwiGLU."""
-    d = spec.output.replace(box=("m", "n/2"))
-    operands = tuple(d if each.name == d.name else each for each in spec.operands)
-    return spec.replace(name="sm120_gated", operands=operands, epilogue=(Gate(layout=layout), *spec.epilogue))
-
-
-def chained(spec: KernelSpec) -> KernelSpec:
-    """A factor a row, a bias a column, a second output."""
-    row = Operand(name="row", dtype=DType.F32, box=("m",))
-    bias, kept = Operand(name="bias", dtype=DType.BF16, box=("n",)), Operand(
-        name="kept", dtype=DType.F32, box=("m", "n")
-    )
-    steps = (Scale(by=row.name), Bias(vector=bias.name), Keep(to=kept.name))
-    return spec.replace(
-        name="sm120_chained", operands=(*spec.operands, row, bias, kept), epilogue=(*steps, *spec.epilogue)
-    )
 
 
 CHAINS = {

@@ -8,15 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import torch
-from grouped import Layout, Problem, by_counts, layout_by, summed
+from grouped import Layout, Problem, by_counts, chained, check_same_bits, layout_by, summed
 
 from gemmgen import catalog
 from gemmgen.backends import lower
 from gemmgen.catalog import Shape, bf16_gemm, finished_output, fp8_gemm_nt, fused
 from gemmgen.catalog.grouped import in_row_groups
 from gemmgen.commands.inputs import k_step
-from gemmgen.ir import Bias, DType, Gate, Keep, KernelSpec, Operand, Quantise, Scale
+from gemmgen.ir import Bias, DType, Gate, KernelSpec, Operand, Quantise
 from gemmgen.runtime.simulation import SCHEDULES
 
 LOW = Shape(64, 32, groups=1)
@@ -182,9 +181,7 @@ def test_rows_between_groups_do_not_count(kind: str, by: str) -> None:
         problem(KINDS[kind](LOW), by, poison=poison).run(schedule, sms=sms)
         for poison, schedule, sms in ((0xFF, "early", 1), (0, "late", 3), (0x7B, "random", 2), (0xFF, "starve", 4))
     ]
-    for rows in zip(*results, strict=True):
-        for name, first in rows[0].items():
-            assert all(torch.equal(each[name].view(torch.uint8), first.view(torch.uint8)) for each in rows)
+    check_same_bits(results)
 
 
 @pytest.mark.parametrize("by", WAYS)
@@ -208,16 +205,6 @@ def swiglu(spec: KernelSpec, layout: str, *outputs: Operand) -> KernelSpec:
 H = Operand(name="h", dtype=DType.E4M3, box=("m", "n/2"))
 BLOCKS = Operand(name="h_sf", dtype=DType.F32, box=("m", "n/256"), major="m")
 BYTES = Operand(name="h_sf", dtype=DType.UE8M0, box=("m", "n/64"))
-
-
-def chained(spec: KernelSpec) -> KernelSpec:
-    """A factor a row, a bias a column, a second output."""
-    row, bias = Operand(name="row", dtype=DType.F32, box=("m",)), Operand(name="bias", dtype=DType.BF16, box=("n",))
-    kept = Operand(name="kept", dtype=DType.F32, box=("m", "n"))
-    steps = (Scale(by=row.name), Bias(vector=bias.name), Keep(to=kept.name))
-    return spec.replace(
-        name="sm90_chained", operands=(*spec.operands, row, bias, kept), epilogue=(*steps, *spec.epilogue)
-    )
 
 
 def biased(spec: KernelSpec, dtype: DType = DType.F32) -> KernelSpec:
@@ -250,6 +237,8 @@ CHAINS = {
     "sums_gate": lambda: summed(swiglu(fp8_gemm_nt(WIDE), "halves", H, BLOCKS), 1),
     "sums_mxfp8": lambda: summed(fused.mxfp8_output(False).of(fp8_gemm_nt(Shape(64, 64, groups=1)))),
 }
+RAGGED = {64: 96, 128: 160, 256: 288}
+"""Columns of a problem, by those of a tile that quantises: 32 more."""
 
 
 @pytest.mark.parametrize(
@@ -279,16 +268,14 @@ CHAINS = {
 def test_epilogues_know_their_group_and_its_rows(name: str, by: str) -> None:
     """Blocks of quantised columns at the edge, too."""
     dense = CHAINS[name]()
-    n = {64: 96, 128: 160, 256: 288}.get(dense.tile.n)
-    problem(dense, by, n=n).run("random", seed=2)
+    problem(dense, by, n=RAGGED.get(dense.tile.n)).run("random", seed=2)
 
 
 @pytest.mark.parametrize("name", ["mxfp8", "fp8", "swiglu_fp8", "halves_mxfp8"])
 def test_quantised_rows_between_groups_are_zero(name: str) -> None:
     """Their scales, too, along n or m."""
     dense = CHAINS[name]()
-    n = {64: 96, 128: 160, 256: 288}[dense.tile.n]
-    problem(dense, "ends", 8, n=n, zero_padding=True).run("late")
+    problem(dense, "ends", 8, n=RAGGED[dense.tile.n], zero_padding=True).run("late")
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
