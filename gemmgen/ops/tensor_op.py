@@ -43,7 +43,10 @@ class TensorOp:
         raise NotImplementedError
 
     def register(self, name: str, parameters: Sequence[str]) -> None:
-        """Define the form that returns new tensors and the one that writes to given ones."""
+        """Define the form that returns new tensors and the one that writes to given ones.
+
+        Where a call may give some outputs and not others, a third one makes the others.
+        """
         none = (None,) * len(self.outputs)
         split = len(parameters)
 
@@ -52,6 +55,10 @@ class TensorOp:
 
         def out(*values: Any) -> None:
             self.run(values[:split], values[split:])
+
+        def missing(*values: Any) -> list[torch.Tensor]:
+            *inputs, given = values
+            return [each for each, there in zip(self.allocate(inputs), given, strict=True) if not there]
 
         def fake(*values: Any) -> Any:
             outputs = self.allocate(values)
@@ -65,6 +72,9 @@ class TensorOp:
         written = [f"Tensor({each}!) {each}" for each in self.outputs]
         self._returning = library.define(name, f"({', '.join(parameters)}) -> {result}", functional, fake)
         self._writing = library.define(f"{name}_out", f"({', '.join([*parameters, *written])}) -> ()", out, out_fake)
+        if len(self.outputs) > 1:
+            schema = f"({', '.join([*parameters, 'bool[] given'])}) -> Tensor[]"
+            self._allocating = library.define(f"{name}_empty", schema, missing, missing)
 
     def call(self, values: Sequence[Any], tensors: Sequence[Any], given: Given) -> torch.Tensor | Slots:
         """The registered operator, or its implementation when torch's dispatcher has nothing to add.
@@ -78,7 +88,8 @@ class TensorOp:
         if not present:
             result: torch.Tensor | Slots = self._returning(*values)
             return result
-        outputs = self.completed(values, given)
+        compiling = torch.compiler.is_compiling() and len(present) < len(given)
+        outputs = self._completed_in_graph(values, given) if compiling else self.completed(values, given)
         self._writing(*values, *outputs)
         return self.returned(outputs)
 
@@ -96,6 +107,11 @@ class TensorOp:
         if all(each is not None for each in given):  # not `in`, which compares tensors element by element
             return tuple(given)
         return tuple([old if new is None else new for new, old in zip(given, self.allocate(values), strict=True)])
+
+    def _completed_in_graph(self, values: Sequence[Any], given: Given) -> Slots:
+        """Likewise by an operator, as compilers do not follow how operands are described."""
+        new = iter(self._allocating(*values, [each is not None for each in given]))
+        return tuple([next(new) if each is None else each for each in given])
 
     def returned(self, outputs: Slots) -> torch.Tensor | Slots:
         """What a call gives back: one output as a tensor, several as a tuple."""
