@@ -19,7 +19,7 @@ from gemmgen.ops.architecture import SCALING, family_at
 from gemmgen.ops.dense import is_k_major
 from gemmgen.ops.dispatch import Choice, Dispatcher
 from gemmgen.ops.groups import Groups, behind, of_groups, problem_of
-from gemmgen.ops.memory import check_no_gradient, check_overlap
+from gemmgen.ops.memory import ALIGNMENT, check_no_gradient, check_overlap
 from gemmgen.ops.problem import Tensors, check_devices, check_problem, check_rank, packed_extents, require
 from gemmgen.ops.quantise import transpose_packed_fp4
 from gemmgen.ops.relayout import PITCH, Move, put_off
@@ -170,10 +170,18 @@ def as_given(name: str, axis: str, tensor: torch.Tensor) -> Operand:
 
 
 def _lies_turned(tensor: torch.Tensor) -> bool:
-    """Whether a factor [rows, k] is contiguous along its rows."""
+    """Whether a factor [rows, k] is contiguous along its rows, and not also as rows are.
+
+    The stride of one element alone says nothing; that of one byte does, or two 4-bit numbers along k would be taken for
+    those of two rows.
+    """
     if tensor.dim() not in (2, 3):
         return False
-    return bool(tensor.stride(-2) == 1 and tensor.stride(-1) != 1 and tensor.shape[-1] != 1)
+    rows, k = tensor.shape[-2:]
+    bytes_alone = tensor.dtype != torch.int8
+    if k == 1:
+        return bool(bytes_alone and rows != 1 and tensor.stride(-2) == 1)
+    return bool(tensor.stride(-1) != 1 and (tensor.stride(-2) == 1 or (bytes_alone and rows == 1)))
 
 
 def _check_pairs(factors: Tensors, k: int) -> None:
@@ -189,25 +197,24 @@ def _check_pairs(factors: Tensors, k: int) -> None:
 def _turned(name: str, tensor: torch.Tensor, arch: Arch, later: list[Move], spread: bool) -> torch.Tensor:
     """The factor in an order that the tensor core takes: 8-bit numbers in either on sm100, all others along k only.
 
-    Beside an 8-bit factor 4-bit numbers are ``spread``, for which rows need room.
+    Beside an 8-bit factor 4-bit numbers are ``spread``, for which rows need room; all others start where TMA can.
     """
     dtype = _dtype(name, tensor)
     if not _lies_turned(tensor) or (arch == Arch.SM100 and dtype != DType.E2M1):
         return tensor
     if tensor.dim() == 3:  # of every group: by torch, as layout kernels turn one matrix
         if dtype != DType.E2M1:
-            return tensor.contiguous()
-        packed = transpose_packed_fp4(tensor.mT)
-        return _with_room(packed) if spread else packed
+            return _in_rows(tensor, ALIGNMENT)
+        return _in_rows(transpose_packed_fp4(tensor.mT), PITCH if spread else ALIGNMENT)
     return put_off(later, catalog.to_k_major(arch, dtype), tensor)
 
 
-def _with_room(packed: torch.Tensor) -> torch.Tensor:
-    """The same numbers in rows that TMA may read to the end of their pitch."""
-    *outer, row = packed.shape
-    if row % PITCH == 0:
-        return packed
-    return packed.new_zeros((*outer, -(-row // PITCH) * PITCH))[..., :row].copy_(packed)
+def _in_rows(factor: torch.Tensor, step: int) -> torch.Tensor:
+    """The same numbers in rows whose pitch is a multiple of so many bytes, all of which TMA may read."""
+    *outer, row = factor.shape
+    if row % step == 0:
+        return factor.contiguous()
+    return factor.new_zeros((*outer, -(-row // step) * step))[..., :row].copy_(factor)
 
 
 def _inputs(product: Product, groups: Groups | None) -> tuple[Operand, ...]:

@@ -65,6 +65,42 @@ def test_b_contiguous_along_n() -> None:
     assert right(problem, d)
 
 
+def along_rows(factor: torch.Tensor) -> torch.Tensor:
+    """The same numbers contiguous along rows."""
+    return factor.mT.contiguous().mT
+
+
+@pytest.mark.parametrize("k", [200, 1])
+def test_factors_along_rows_whatever_k_is(k: int) -> None:
+    """Where they are turned first, rows of the copy start 16 bytes apart."""
+    problem = fp8_problem(ends((4, 12)), n=64, k=k)
+    (data, sfa), (b, sfb), d, again = problem.a, problem.b, problem.output(), problem.output()
+    a = torch.zeros(16, 208, dtype=data.dtype)[:, :k].copy_(data), sfa
+    ops.m_grouped_fp8_gemm_nt_contiguous(a, (along_rows(b), sfb), d, problem.layout.given, offsets=True)
+    assert right(problem, d)
+    turned = b.mT.contiguous(), sfb.mT
+    ops.m_grouped_fp8_gemm_nn_contiguous(a, turned, again, problem.layout.given, offsets=True)
+    assert torch.equal(again, d)
+    problem = fp8_problem(counts_of((3, 0, 16), 16), n=64, k=k)
+    (data, sfa), (b, sfb), d = problem.a, problem.b, problem.output()
+    ops.m_grouped_fp8_gemm_nt_masked((along_rows(data), sfa), (along_rows(b), sfb), d, problem.layout.given)
+    assert right(problem, d)
+
+
+def test_4_bit_factors_along_rows_whose_k_is_no_multiple_of_32() -> None:
+    problem = fp8_problem(ends((4, 0, 9)), n=64, k=80)
+    (b, sfb), numbers = four_bits(problem)
+    data, sfa = ops.per_token_cast_to_fp4(torch.randn(13, 80), use_ue8m0=True, gran_k=32)
+    a = torch.zeros(13, 48, dtype=torch.int8)[:, :40].copy_(data)
+    rows, d = ops.cast_back_from_fp4(data, sfa, 32).double(), problem.output(torch.float32)
+    turned, recipes = (ops.transpose_packed_fp4(b), sfb.mT), {"recipe_a": (1, 32), "recipe_b": (1, 32)}
+    given = problem.layout.given
+    ops.m_grouped_fp8_fp4_gemm_nn_contiguous((a, sfa), turned, d, given, offsets=True, **recipes)  # type: ignore[arg-type]
+    for group in (0, 2):
+        wanted = problem.layout.rows_of(rows, group) @ numbers[group].T
+        assert torch.allclose(problem.layout.rows_of(d, group).double(), wanted, rtol=1e-5, atol=1e-4)
+
+
 def four_bits(problem: Problem) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
     """B in 4 bits with a power of two for 32 of k, and what it stands for."""
     pairs = [ops.per_token_cast_to_fp4(each.float(), use_ue8m0=True, gran_k=32) for each in problem.b[0]]

@@ -70,6 +70,20 @@ def test_fp8_that_lies_along_rows_is_turned_first(layout: str) -> None:
     same(getattr(ops, f"fp8_gemm_{layout}")(given_a, given_b, recipe=(1, 1, 32)), product(a, b))
 
 
+@pytest.mark.parametrize(("m", "n", "k"), [(17, 40, 1), (1, 40, 48), (1, 1, 1)])
+def test_fp8_along_rows_of_which_one_extent_is_1(m: int, n: int, k: int) -> None:
+    """A stride over one element may be anything; none of these has aligned rows along k."""
+    a, b = fp8(m, k, (1, 32), seed=1), fp8(n, k, (1, 32), seed=2)
+    pairs = []
+    for each in (a, b):
+        rows = each.data.shape[0]
+        room = torch.zeros(k, 2 * rows + 1, dtype=torch.float8_e4m3fn)[:, :rows].T
+        pairs.append((room.copy_(each.data), each.fp32[1]))
+        if rows == 1:
+            pairs[-1] = pairs[-1][0].as_strided((1, k), (5, 3)), pairs[-1][1]
+    same(ops.fp8_gemm_nt(*pairs, recipe=(1, 1, 32)), product(a, b))
+
+
 @pytest.mark.parametrize("layout", ["nt", "nn", "tn", "tt"])
 def test_bf16_layouts(layout: str) -> None:
     a, b = bf16_problem(16, 40, 104)
