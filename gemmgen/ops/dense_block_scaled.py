@@ -68,15 +68,20 @@ class Call:
         a, b = (_turned(name, tensor, arch, later, spread) for name, tensor in (("a", self.a), ("b", self.b)))
         slots = (a, sfa, b, sfb, *self.after)
         dispatcher = _dispatcher(product, self.tail, self.groups)
+        if any(read is not given for read, given in zip(slots, (self.a, self.sfa, self.b, self.sfb), strict=False)):
+            self._check_overlap()
         if later:
             self._lay_out(later, dispatcher, slots)
         dispatcher(slots, (*self.scalars,) if self.alpha is None else (self.alpha, *self.scalars))
 
-    def _lay_out(self, later: list[Move], dispatcher: Dispatcher, slots: tuple[torch.Tensor, ...]) -> None:
-        """Run layout kernels, once nothing can be refused any more."""
+    def _check_overlap(self) -> None:
+        """Refuse an output over what was given, of which the dispatcher sees copies."""
         given = {"a": self.a, "sfa": self.sfa, "b": self.b, "sfb": self.sfb}
         for name in self.tail.outputs:
             check_overlap(name, {**given, name: self._after[name]}, (), self.tail.outputs)
+
+    def _lay_out(self, later: list[Move], dispatcher: Dispatcher, slots: tuple[torch.Tensor, ...]) -> None:
+        """Run layout kernels, once nothing can be refused any more."""
         dispatcher.ready(slots)
         for move in later:
             move.check()

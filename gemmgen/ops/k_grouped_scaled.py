@@ -110,8 +110,9 @@ class Call:
         a, b = (_lying(each, arch, later) for each in (self.a, self.b))
         slots = (a, sfa, b, sfb, *self._after)
         dispatcher = _dispatcher(arch, self.gran, self._tail, split)
+        # Of what is copied for the kernel, the dispatcher sees the copy.
+        check_overlap("d", {"a": self.a, "sfa": self.sfa, "b": self.b, "sfb": self.sfb, "d": self.d}, ())
         if later:
-            check_overlap("d", {"a": self.a, "b": self.b, "d": self.d}, ())
             dispatcher.ready(slots)
             for move in later:
                 move.check()

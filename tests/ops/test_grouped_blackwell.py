@@ -101,6 +101,16 @@ def test_4_bit_factors_along_rows_whose_k_is_no_multiple_of_32() -> None:
         assert torch.allclose(problem.layout.rows_of(d, group).double(), wanted, rtol=1e-5, atol=1e-4)
 
 
+def test_an_output_over_a_factor_that_is_copied_first() -> None:
+    """Where nothing else is laid out anew; on sm100 the kernel reads the factor itself."""
+    room = torch.zeros(2, 128, 64, dtype=torch.uint8)
+    d = room.view(torch.bfloat16).flatten()[: 2 * 8 * 64].view(2, 8, 64)
+    a, words = torch.zeros(2, 8, 128, dtype=torch.uint8).view(torch.float8_e4m3fn), torch.zeros(2, 1, 64).int().mT
+    pairs = (a, words[:, :8].mT.contiguous().mT), (room.view(torch.float8_e4m3fn).mT, words)
+    with pytest.raises(ValueError, match=r"^d: its memory .* overlaps b .*; pass b.clone\(\)$"):
+        ops.m_grouped_fp8_gemm_nt_masked(*pairs, d, torch.tensor([8, 8], dtype=torch.int32), recipe=(1, 1, 128))
+
+
 def four_bits(problem: Problem) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
     """B in 4 bits with a power of two for 32 of k, and what it stands for."""
     pairs = [ops.per_token_cast_to_fp4(each.float(), use_ue8m0=True, gran_k=32) for each in problem.b[0]]

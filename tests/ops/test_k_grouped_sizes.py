@@ -180,3 +180,18 @@ def test_a_layout_is_called_as_callers_know_it(what: str) -> None:
     a, b, d = torch.randn(96, 16).bfloat16(), torch.randn(96, 24).bfloat16(), torch.zeros(2, 16, 24)
     with gemmgen.simulate("sm90", sms=2), pytest.raises(error, match=sentence):
         ops.k_grouped_bf16_gemm_tn_contiguous(a, b, d, None, layout)
+
+
+@pytest.mark.parametrize("arch", ["sm100", "sm120"])
+@pytest.mark.parametrize("form", ["fp32", "bytes", "words"])
+@pytest.mark.parametrize("name", ["sfa", "sfb"])
+def test_an_output_over_scales_is_refused(name: str, form: str, arch: str) -> None:
+    """Also where kernels read a copy of them: they would be overwritten. Words here start at no 16 bytes, so move."""
+    given = of("fp8_gemm_tn")[1]
+    columns = 64 if name == "sfa" else 32
+    dtype, rows = {"fp32": (torch.float32, 3), "bytes": (torch.float8_e8m0fnu, 3), "words": (torch.int32, 2)}[form]
+    scales = given["d"].view(dtype).flatten()[1:].as_strided((rows, columns), (columns + 1, 1))
+    given[name[-1]] = given[name[-1]][0], scales
+    message = rf"^d: its memory .* overlaps {name} .*; an output may not share memory with an input; pass {name}.clone"
+    with gemmgen.simulate(arch), pytest.raises(ValueError, match=message):
+        ops.k_grouped_fp8_gemm_tn_contiguous(**given)
