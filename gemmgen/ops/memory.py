@@ -255,35 +255,33 @@ def span(tensor: torch.Tensor) -> int:
 
 
 def disjoint(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether two tensors share no byte; columns cut from one buffer count as disjoint, and so do meta tensors."""
+    """Whether two tensors share no byte; blocks cut from one buffer count as disjoint, and so do meta tensors."""
     if x.is_meta:
         return True
     start, end = x.data_ptr(), y.data_ptr()
     if start + span(x) <= end or end + span(y) <= start or not (x.numel() and y.numel()):
         return True
-    return _interleaved(x, y)
+    return any(_in_turn(x, y, period) for period in {*_pitches(x), *_pitches(y)})
 
 
-def _interleaved(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether both are blocks of columns of one row-major buffer, side by side."""
-    rows_x, rows_y = _rows(x), _rows(y)
-    if rows_x is None or rows_y is None or rows_x[0] != rows_y[0]:
-        return False
-    pitch, width = rows_x
-    offset = (y.data_ptr() - x.data_ptr()) % pitch if pitch else 0
-    return width <= offset and offset + rows_y[1] <= pitch
-
-
-def _rows(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """Pitch and width in bytes of a tensor that is a stack of rows."""
-    if tensor.dim() != 2:
-        return None
+def _pitches(tensor: torch.Tensor) -> list[int]:
+    """In bytes, of every dimension that has any."""
     size = tensor.element_size()
-    for inner, outer in ((1, 0), (0, 1)):
-        width = tensor.shape[inner]
-        if (tensor.stride(inner) == 1 or width == 1) and tensor.stride(outer) >= width:
-            return tensor.stride(outer) * size, width * size
-    return None
+    return [stride * size for count, stride in zip(tensor.shape, tensor.stride(), strict=True) if count > 1 and stride]
+
+
+def _in_turn(x: torch.Tensor, y: torch.Tensor, period: int) -> bool:
+    """Whether both are blocks that come again after so many bytes, side by side: columns or rows of one buffer."""
+    offset = (y.data_ptr() - x.data_ptr()) % period
+    return bool(_width(x, period) <= offset and offset + _width(y, period) <= period)
+
+
+def _width(tensor: torch.Tensor, period: int) -> int:
+    """Bytes from the first to the end of the last, those of dimensions alone that do not step by whole periods."""
+    size = tensor.element_size()
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    own = sum((count - 1) * stride for count, stride in steps if stride * size % period)
+    return int((own + 1) * size)
 
 
 def _same_place(x: torch.Tensor, y: torch.Tensor) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 
@@ -90,11 +92,42 @@ def test_interleaving_is_judged_like_an_exact_comparison() -> None:
 
 
 def _bytes(view: torch.Tensor) -> set[int]:
-    return {
-        view.storage_offset() + row * view.stride(0) + column
-        for row in range(view.shape[0])
-        for column in range(view.shape[1])
-    }
+    numbers = torch.arange(view.untyped_storage().nbytes())
+    return set(numbers.as_strided(view.shape, view.stride(), view.storage_offset()).flatten().tolist())
+
+
+def test_blocks_of_groups_are_judged_like_an_exact_comparison() -> None:
+    """Columns, rows and both, of every group or of some, and groups that lie between the rows of others."""
+    buffer = torch.zeros(2, 6, 8, dtype=torch.uint8)
+    columns = [buffer[:, :, start : start + width] for start in range(0, 8, 2) for width in (2, 5)]
+    blocks = [buffer[:, rows, :5] for rows in (slice(0, 2), slice(2, 6), slice(1, 3))]
+    between = buffer.view(6, 2, 8).transpose(0, 1)
+    views = [
+        *columns,
+        *blocks,
+        *(each[:1] for each in blocks),
+        between[:1, :, :4],
+        between[1:],
+        buffer[0],
+        buffer[1, 3],
+    ]
+    for x in views:
+        for y in views:
+            assert disjoint(x, y) == (not _bytes(x) & _bytes(y)), (x.shape, x.stride(), y.shape, y.stride())
+
+
+def test_nothing_that_shares_a_byte_is_disjoint() -> None:
+    """Of any strides; what is apart may be refused where no period tells."""
+    draw, buffer, apart = random.Random(1), torch.zeros(400, dtype=torch.uint8), 0
+    for _ in range(3000):
+        x, y = (
+            buffer.as_strided([draw.randint(1, 4) for _ in range(3)], [draw.randint(0, 30) for _ in range(3)], start)
+            for start in (draw.randint(0, 100), draw.randint(0, 100))
+        )
+        if disjoint(x, y):
+            apart += 1
+            assert not _bytes(x) & _bytes(y), (x.shape, x.stride(), y.shape, y.stride())
+    assert apart > 300
 
 
 def test_only_the_exact_output_may_be_the_residual() -> None:
