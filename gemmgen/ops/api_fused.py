@@ -90,10 +90,11 @@ def packed_scales(a: object, d_sf: torch.Tensor | None) -> bool:
 
 
 def _major(d_sf: torch.Tensor | None) -> str:
-    along_n = (
-        isinstance(d_sf, torch.Tensor) and d_sf.dim() == 2 and d_sf.stride(1) == 1 and not has_mn_major_strides(d_sf)
-    )
-    return "n" if along_n else "m"
+    """How fp32 scales lie: along m unless they are given and lie along n alone, where a single one has any stride."""
+    if not isinstance(d_sf, torch.Tensor) or d_sf.dim() != 2:
+        return "m"
+    along_n = d_sf.stride(1) == 1 or d_sf.shape[1] == 1
+    return "n" if along_n and not has_mn_major_strides(d_sf) else "m"
 
 
 def mxfp8_name(operator: str, words: bool) -> str:

@@ -248,6 +248,16 @@ def test_a_number_that_changes_compiles() -> None:
             assert torch.equal(compiled(alpha), 32 * alpha + bias.expand(8, 16))
 
 
+@pytest.mark.parametrize("strides", [(9, 7), (1, 3), (2, 2)], ids=str)
+def test_a_single_column_of_scales_may_have_any_stride(strides: tuple[int, int]) -> None:
+    a, b = torch.randn(8, 32).bfloat16(), torch.randn(16, 32).bfloat16()
+    room = torch.full((80,), -1.0)
+    with gemmgen.simulate("sm90", sms=2):
+        _, found = ops.bf16_gemm_nt_fp8out(a, b, d_sf=room.as_strided((8, 1), strides))
+        assert torch.equal(found, ops.bf16_gemm_nt_fp8out(a, b)[1])
+    assert int((room != -1).sum()) == 8
+
+
 @pytest.mark.parametrize("along", ["n", "m"])
 def test_scales_to_write_to_compile(along: str) -> None:
     a, b = torch.randn(8, 32).bfloat16(), torch.randn(160, 32).bfloat16()
