@@ -215,6 +215,24 @@ def test_refusals(call: Callable[[], object], error: type[Exception], message: s
         call()
 
 
+@pytest.mark.parametrize(
+    ("arch", "operator"), [("sm90", "bf16"), ("sm100", "bf16"), ("sm100", "fp8"), ("sm120", "bf16")]
+)
+def test_halves_of_b_that_is_contiguous_along_n(arch: str, operator: str) -> None:
+    """Said of the caller's tensor and argument, not of the fields of a spec."""
+    a, b = torch.ones(16, 64), torch.ones(64, 32).T
+    message = (
+        r"^b: is contiguous along n, and gate is 'halves', whose .*; pass b contiguous along k, as b.contiguous\(\) "
+        r"is, or with rows of gate and up in turn, 8 of each, and gate 'interleaved'$"
+    )
+    with gemmgen.simulate(arch, sms=2), pytest.raises(ValueError, match=message):
+        if operator == "bf16":
+            ops.bf16_gemm_nt(a.bfloat16(), b.bfloat16(), gate="halves")
+        else:
+            pairs = [(each.to(torch.float8_e4m3fn), torch.ones(each.shape[0], 1)) for each in (a, b)]
+            ops.fp8_gemm_nt(*pairs, gate="halves")
+
+
 def test_an_epilogue_that_no_tile_can_have() -> None:
     operands = (
         Operand(name="d", dtype=DType.E2M1, box=("m", "n")),
