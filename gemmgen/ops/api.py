@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from gemmgen.ops import dense_call, library
+from gemmgen.ops import dense_call, library, prenorm
 from gemmgen.ops.call_arguments import Pair, Recipe, check_tensors, transposed, transposed_pair
 from gemmgen.ops.hot_call import hot
 
@@ -201,4 +201,4 @@ def tf32_hc_prenorm_gemm(
     if d is None:
         raise TypeError("d: is a NoneType; must be a torch.Tensor to write to, such as torch.empty(m, n)")
     run = library.prenorm_gemm if library.is_direct((a, b, d, sqr_sum)) else library.tf32_hc_prenorm_gemm
-    run(a, b, d, sqr_sum, num_splits)
+    run(a, b, d, sqr_sum, prenorm.stated_splits(num_splits))

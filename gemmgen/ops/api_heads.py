@@ -17,8 +17,8 @@ from gemmgen.ops.call_arguments import (
     Pair,
     Recipe,
     check_compiled_dims,
-    check_head_splits,
     check_tensors,
+    checked_head_splits,
     output_dtype,
     pair,
 )
@@ -46,14 +46,14 @@ def fp8_gemm_nt_skip_head_mid(
     """
     (data, sfa), (_, sfb) = pair("a", a), pair("b", b)
     check_compiled_dims(compiled_dims)
-    check_head_splits(head_splits)
+    splits = checked_head_splits(head_splits)
     if d is None:
         raise TypeError("d: is missing; pass the tensor whose gaps hold, or will hold, something else")
     check_tensors(d=d)
     if disable_ue8m0_cast and scales_blocks(data):
         scaled_call.refuse_fp32(sfa, sfb)
     wide = output_dtype(d, None, None) == torch.float32
-    MADE[_operator(wide, *head_splits)].apply(a, b, d=d, recipe=recipe)
+    MADE[_operator(wide, *splits)].apply(a, b, d=d, recipe=recipe)
     return d
 
 

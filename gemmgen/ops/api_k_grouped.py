@@ -11,7 +11,7 @@ import torch
 
 from gemmgen.ops import k_grouped, library
 from gemmgen.ops.call_arguments import Pair, Recipe, check_compiled_dims, check_tensors, pair
-from gemmgen.ops.groups import looks_at_groups
+from gemmgen.ops.groups import check_flags, looks_at_groups
 from gemmgen.ops.k_grouped_scaled import STEP
 from gemmgen.ops.k_selection import TN, KSplit
 from gemmgen.ops.mk_alignment import get_mk_alignment_for_contiguous_layout
@@ -89,6 +89,7 @@ def k_grouped_fp8_gemm_nt_contiguous(
     check_tensors(a=a_data, sfa=sfa, b=b_data, sfb=sfb, c=c, d=d, grouped_layout=grouped_layout)
     if recipe is not None and whole_numbers(recipe) != SM90_RECIPE:
         raise ValueError(f"recipe: is {recipe!r}; must be {SM90_RECIPE}, a scale for 128 of k of each row of a and b")
+    check_flags(use_psum_layout=use_psum_layout)
     if use_psum_layout:
         raise ValueError("use_psum_layout: is True; factors lie group by group without gaps, so pass k of each group")
     if d is not None and d.dim() == 3 and [each.dim() for each in (a_data, sfa, b_data, sfb)] == [1, 2, 1, 2]:
@@ -151,6 +152,7 @@ def _present(*tensors: torch.Tensor | None) -> list[torch.Tensor]:
 
 def split_of(use_psum_layout: bool) -> KSplit:
     """Where groups begin: right behind one another, or where the process's alignment says."""
+    check_flags(use_psum_layout=use_psum_layout)
     return KSplit("ends", get_mk_alignment_for_contiguous_layout()) if use_psum_layout else KSplit("counts")
 
 
@@ -168,6 +170,8 @@ def check_layout(layout: torch.Tensor, d: torch.Tensor, k: int, split: KSplit, u
         raise ValueError(f"{name}: has {layout.dim()} dimensions; must be [groups], a number for each group")
     if layout.shape[0] != d.shape[0]:
         raise ValueError(f"{name}: has {layout.shape[0]} numbers, but d has {d.shape[0]} groups; pass one for each")
+    if layout.stride(0) != 1 and layout.shape[0] > 1:
+        raise ValueError(f"{name}: stride is {layout.stride(0)}; kernels read neighbours, so pass {name}.contiguous()")
     if not torch.compiler.is_compiling() and looks_at_groups(layout):
         check_numbers(layout.tolist(), k, split, unit)
 

@@ -8,11 +8,14 @@ from typing import Any
 import torch
 
 from gemmgen.ops import dense, tail
-from gemmgen.ops.problem import check_strided
+from gemmgen.ops.problem import check_strided, check_writable
 from gemmgen.ops.scales import Blocked128x4, stated
+from gemmgen.ops.whole_numbers import whole_numbers
 
 Pair = Sequence[torch.Tensor | Blocked128x4]
 Recipe = Sequence[int]
+OUTPUTS = ("d", "sqr_sum")
+"""Of the shipped operators that are no epilogue's."""
 GRANULARITIES = (1, 128, 128, 128), (1, 128, 1, 128)
 """What scales of sm90 may stand for: rows and k of a, columns and k of b."""
 
@@ -44,6 +47,8 @@ def check_tensors(**tensors: Any) -> None:
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name}: is a {type(tensor).__name__}; must be a torch.Tensor")
         check_strided(name, tensor)
+        if name in OUTPUTS:
+            check_writable(name, tensor)
 
 
 def output_dtype(d: torch.Tensor | None, c: torch.Tensor | None, out_dtype: torch.dtype | None) -> torch.dtype:
@@ -64,18 +69,20 @@ def check_compiled_dims(compiled_dims: str) -> None:
         raise ValueError(f"compiled_dims: {compiled_dims!r} names more than m, n and k; pass some of the letters 'mnk'")
 
 
-def check_head_splits(splits: Sequence[int]) -> None:
-    """Refuse what is no (left, mid, right) of a head."""
-    if not isinstance(splits, Sequence) or len(splits) != 3 or not all(isinstance(each, int) for each in splits):
+def checked_head_splits(splits: Any) -> tuple[int, int, int]:
+    """(left, mid, right) of a head; refuses what is none."""
+    found = whole_numbers(splits)
+    if found is None or len(found) != 3:
         raise TypeError(
             f"head_splits: is {splits!r}; must be three whole numbers: columns (left, mid, right) of a head"
         )
-    left, mid, right = splits
+    left, mid, right = found
     if min(left, mid, right) < 0 or left % 2 or right % 2 or left + right == 0:
         raise ValueError(
             f"head_splits: is {(left, mid, right)}; left and right must be even, none negative and left + right not 0, "
             "because columns are written two at a time"
         )
+    return left, mid, right
 
 
 def transposed_pair(name: str, value: Any, dimensions: int = 2) -> tuple[Any, Any]:

@@ -13,9 +13,9 @@ import torch
 from gemmgen import catalog
 from gemmgen.ir import Arch, DType, KernelSpec, Operand
 from gemmgen.ops.copies import order_of_scales
-from gemmgen.ops.dispatch import Choice, Dispatcher
+from gemmgen.ops.dispatch import Choice, Chooser, Dispatcher
 from gemmgen.ops.family import Candidate
-from gemmgen.ops.groups import Groups, behind, of_groups, problem_of
+from gemmgen.ops.groups import Groups, behind, known_as, of_groups, problem_of
 from gemmgen.ops.launch import Slots
 from gemmgen.ops.memory import tma_fault
 from gemmgen.ops.problem import Tensors, check_rank
@@ -130,7 +130,7 @@ def fp8_dispatcher(columns: int, tail: Tail, groups: Groups | None = None) -> Di
         order, copied = order_of_scales(boxed, plain, tensors, lambda order: picked(order).cost.total)
         return Choice(_started(picked(order).spec, groups), copied)
 
-    return Dispatcher((a, sfa, b, sfb, *behind(groups, tail)), tail.outputs, tail.scalars, choose, tail.gated)
+    return _dispatcher((a, sfa, b, sfb), tail, groups, choose)
 
 
 def bf16_dispatcher(tail: Tail, groups: Groups | None = None) -> Dispatcher:
@@ -149,7 +149,12 @@ def bf16_dispatcher(tail: Tail, groups: Groups | None = None) -> Dispatcher:
         )
         return Choice(_started(spec, groups))
 
-    return Dispatcher((a, b, *behind(groups, tail)), tail.outputs, tail.scalars, choose, tail.gated)
+    return _dispatcher((a, b), tail, groups, choose)
+
+
+def _dispatcher(factors: tuple[Operand, ...], tail: Tail, groups: Groups | None, choose: Chooser) -> Dispatcher:
+    operands = (*factors, *behind(groups, tail))
+    return Dispatcher(operands, tail.outputs, tail.scalars, choose, tail.gated, known_as(groups))
 
 
 def _started(spec: KernelSpec, groups: Groups | None) -> KernelSpec:

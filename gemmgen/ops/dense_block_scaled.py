@@ -18,7 +18,7 @@ from gemmgen.ir import Arch, DType, Operand
 from gemmgen.ops.architecture import SCALING, family_at
 from gemmgen.ops.dense import is_k_major
 from gemmgen.ops.dispatch import Choice, Dispatcher
-from gemmgen.ops.groups import Groups, behind, of_groups, problem_of
+from gemmgen.ops.groups import Groups, behind, known_as, of_groups, problem_of
 from gemmgen.ops.memory import ALIGNMENT, check_no_gradient, check_overlap
 from gemmgen.ops.problem import Tensors, check_devices, check_problem, check_rank, packed_extents, require
 from gemmgen.ops.quantise import transpose_packed_fp4
@@ -250,7 +250,8 @@ def _dispatcher(product: Product, tail: Tail, groups: Groups | None = None) -> D
         return Choice(spec)
 
     scalars = (("alpha",) if product.nvfp4 else ()) + tail.scalars
-    return Dispatcher((a, sfa, b, sfb, *behind(groups, tail)), tail.outputs, scalars, choose, gated=tail.gated)
+    operands = (a, sfa, b, sfb, *behind(groups, tail))
+    return Dispatcher(operands, tail.outputs, scalars, choose, tail.gated, known_as(groups))
 
 
 def _major(operand: Operand, tensor: torch.Tensor) -> str:

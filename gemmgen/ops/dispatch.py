@@ -44,7 +44,8 @@ class Dispatcher:
 
     The first output may be one of the inputs, where the kernel reads before it writes.
 
-    ``gated`` says that the epilogue joins pairs of columns.
+    ``gated`` says that the epilogue joins pairs of columns; ``known_as`` what callers call operands, where that is not
+    their name.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Dispatcher:
         scalars: Sequence[str],
         choose: Chooser,
         gated: bool = False,
+        known_as: Mapping[str, str] | None = None,
     ) -> None:
         self.operands = tuple(operands)
         self.names = tuple(operand.name for operand in operands)
@@ -62,7 +64,7 @@ class Dispatcher:
         self._by_settings: dict[Settings, dict[Any, Prepared]] = {}
         self._latest: Settings | None = None
         self._choose = choose
-        self._gated = gated
+        self._gated, self._known_as = gated, known_as
         self._at = self.names.index(self.outputs[0])
 
     @property
@@ -171,7 +173,8 @@ class Dispatcher:
     def _check_overlap(self, tensors: Tensors) -> None:
         """Outputs that share memory with inputs or with each other are refused."""
         for name in self.outputs:
-            check_overlap(name, tensors, self._read_first() if name == self.outputs[0] else (), self.outputs)
+            in_place = self._read_first() if name == self.outputs[0] else ()
+            check_overlap(name, tensors, in_place, self.outputs, self._known_as)
 
     def _read_first(self) -> list[str]:
         """Operands that may be the output itself: matrices of its shape and type, read before it is written."""

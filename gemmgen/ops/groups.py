@@ -21,6 +21,7 @@ from gemmgen.ops.mk_alignment import get_mk_alignment_for_contiguous_layout
 from gemmgen.ops.problem import require
 from gemmgen.ops.tail import Tail
 from gemmgen.ops.whole_numbers import whole_numbers
+from gemmgen.runtime.errors import DeviceError
 
 CHECK_VARIABLE = "GEMMGEN_CHECK_GROUPS"
 """Set to 1 before the first call, it has layouts looked at in every call, which waits for the GPU: to find mistakes."""
@@ -84,6 +85,11 @@ def may_be_searched(groups: Groups, rows: int, count: int) -> bool:
     return groups.by == "ids" and rows <= FOUND_PARTS * groups.alignment and count <= FOUND_GROUPS
 
 
+def known_as(groups: Groups | None) -> dict[str, str]:
+    """What users call operands whose names are others."""
+    return {} if groups is None else {catalog.LAYOUT: ARGUMENTS[groups.by]}
+
+
 @cache
 def grouped_tail(tail: Tail, by: str) -> Tail:
     """What follows a dense product, behind a grouped one."""
@@ -93,6 +99,7 @@ def grouped_tail(tail: Tail, by: str) -> Tail:
 
 def contiguous(use_psum_layout: bool, offsets: bool, ensure_zero_padding: bool, expected_m: int | None) -> Groups:
     """Groups whose rows are one matrix, as callers state them; ids start where the process's alignment says."""
+    check_flags(use_psum_layout=use_psum_layout, offsets=offsets, ensure_zero_padding=ensure_zero_padding)
     rows = _hint("expected_m_for_psum_layout", expected_m)
     if use_psum_layout and offsets:
         raise ValueError(
@@ -103,8 +110,15 @@ def contiguous(use_psum_layout: bool, offsets: bool, ensure_zero_padding: bool, 
         return Groups("ends", 1, False, rows)
     alignment = get_mk_alignment_for_contiguous_layout()
     if use_psum_layout:
-        return Groups("ends", alignment, bool(ensure_zero_padding), rows)
+        return Groups("ends", alignment, ensure_zero_padding, rows)
     return Groups("ids", alignment, False, rows)
+
+
+def check_flags(**flags: Any) -> None:
+    """Refuse what is no bool: any string would say yes."""
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise TypeError(f"{name}: is {flag!r}; must be a bool, so pass {name}=True or {name}=False")
 
 
 def masked(expected_m: int | None) -> Groups:
@@ -145,7 +159,7 @@ def check_layout(groups: Groups, layout: Any, sizes: Mapping[str, int], device: 
     if layout.layout != torch.strided:
         raise TypeError(f"{name}: layout is {layout.layout}; must be strided, so pass {name}.to_dense()")
     if layout.device != device:
-        raise ValueError(
+        raise DeviceError(
             f"{name}: is on {layout.device}, but a is on {device}; kernels read it there, so pass "
             f"{name}.to({str(device)!r})"
         )

@@ -28,6 +28,8 @@ BLOCK = 128
 APART = KSplit("counts", BLOCK, True)
 LAYOUT = Operand(name=catalog.LAYOUT, dtype=DType.I32, box=("g",))
 """Where each group's k lies."""
+KNOWN_AS = {catalog.LAYOUT: "grouped_layout"}
+"""What users call it."""
 _BF16 = tuple(
     Operand(name=name, dtype=DType.BF16, box=(axis, "k"), major=axis) for name, axis in (("a", "m"), ("b", "n"))
 )
@@ -170,4 +172,4 @@ def _fp8_apart_dispatcher(dtype: torch.dtype, residual: bool, accumulate: bool) 
 
 
 def _dispatcher(factors: tuple[Operand, ...], tail: Tail, choose: Any) -> Dispatcher:
-    return Dispatcher((*factors, *tail.operands), tail.outputs, tail.scalars, choose)
+    return Dispatcher((*factors, *tail.operands), tail.outputs, tail.scalars, choose, known_as=KNOWN_AS)

@@ -17,7 +17,7 @@ from gemmgen.ir import Arch, DType, Operand
 from gemmgen.ops.architecture import SCALING, family_at
 from gemmgen.ops.dispatch import Choice, Dispatcher
 from gemmgen.ops.groups import grouped_tail
-from gemmgen.ops.k_grouped import LAYOUT, adds_in_place, check_matrices
+from gemmgen.ops.k_grouped import KNOWN_AS, LAYOUT, adds_in_place, check_matrices
 from gemmgen.ops.k_selection import NT, SCALES_PER_WORD, TN, KSplit, scaled_spec
 from gemmgen.ops.memory import check_no_gradient, check_overlap, tma_fault
 from gemmgen.ops.problem import Tensors, check_devices, check_problem, require
@@ -177,4 +177,5 @@ def _dispatcher(arch: Arch, gran: int, tail: Tail, split: KSplit) -> Dispatcher:
     def choose(tensors: Tensors, sizes: Mapping[str, int], target: Target) -> Choice:
         return Choice(scaled_spec(arch, now().sms(target), sizes, split, product, **tail.spec_choices(tensors)))
 
-    return Dispatcher((*operands, LAYOUT, *tail.operands), tail.outputs, tail.scalars, choose)
+    operands += [LAYOUT, *tail.operands]
+    return Dispatcher(operands, tail.outputs, tail.scalars, choose, known_as=KNOWN_AS)

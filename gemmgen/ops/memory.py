@@ -5,7 +5,7 @@ Judges addresses and strides, never contents. A fault is a sentence: the tensor,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -225,10 +225,17 @@ def _pads_fault(operand: Operand, tensor: torch.Tensor) -> str | None:
     )
 
 
-def check_overlap(output: str, tensors: Tensors, in_place: Sequence[str], outputs: Sequence[str] = ()) -> None:
+def check_overlap(
+    output: str,
+    tensors: Tensors,
+    in_place: Sequence[str],
+    outputs: Sequence[str] = (),
+    known_as: Mapping[str, str] | None = None,
+) -> None:
     """Refuse an output that shares bytes with another tensor.
 
-    Exactly the same bytes as one of ``in_place`` are fine, which is read first. ``outputs`` are those that are written.
+    Exactly the same bytes as one of ``in_place`` are fine, which is read first. ``outputs`` are those that are written;
+    ``known_as`` has what callers call a tensor, where that is not its name.
     """
     d = tensors[output]
     for name, tensor in tensors.items():
@@ -236,14 +243,15 @@ def check_overlap(output: str, tensors: Tensors, in_place: Sequence[str], output
             continue
         if name in in_place and _same_place(d, tensor):
             continue
+        called = (known_as or {}).get(name, name)
         where = (
-            f"{output}: its memory [{d.data_ptr():#x}, +{span(d)} bytes] overlaps {name} [{tensor.data_ptr():#x}, "
+            f"{output}: its memory [{d.data_ptr():#x}, +{span(d)} bytes] overlaps {called} [{tensor.data_ptr():#x}, "
             f"+{span(tensor)} bytes]; an output may not share memory with "
         )
         if name in outputs:
             raise ValueError(f"{where}another; pass one that lies elsewhere")
         exception = f" unless it is exactly {output}" if name in in_place else ""
-        raise ValueError(f"{where}an input{exception}; pass {name}.clone()")
+        raise ValueError(f"{where}an input{exception}; pass {called}.clone()")
 
 
 def span(tensor: torch.Tensor) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -18,12 +19,14 @@ from gemmgen.ops.dispatch import Choice, Dispatcher
 from gemmgen.ops.launch import Slots
 from gemmgen.ops.problem import Tensors, require
 from gemmgen.ops.settings import now
+from gemmgen.ops.whole_numbers import whole_numbers
 from gemmgen.runtime.kernel_text import Target
 
 STEP_K, STEP_N = 64, 8
 """What k and n are multiples of; splits of k start at multiples of the first."""
 MOST_COLUMNS = 128
 """On any architecture."""
+SPLITS_RULE = "must be a whole number from 1, or None to let the call decide"
 
 
 def _slots(
@@ -35,6 +38,16 @@ def _slots(
     if d.dim() != 3 or sqr_sum.dim() != 2 or d.shape[0] != num_splits or sqr_sum.shape[0] != num_splits:
         return None
     return (a, b, d[0], sqr_sum[0]) if num_splits == 1 else (a, b, d, sqr_sum)
+
+
+def stated_splits(num_splits: Any) -> int | None:
+    """How many splits a caller asks for; refuses what is no number, and bools, which torch's dispatcher takes for 1."""
+    if num_splits is None or type(num_splits) in (int, torch.SymInt):
+        return num_splits  # type: ignore[no-any-return]
+    found = None if isinstance(num_splits, bool) else whole_numbers((num_splits,))
+    if found is None:
+        raise TypeError(f"num_splits: is {num_splits!r}; {SPLITS_RULE}")
+    return found[0]
 
 
 def call(
@@ -55,10 +68,8 @@ def call(
 
 
 def _check_splits(d: torch.Tensor, sqr_sum: torch.Tensor, num_splits: int) -> None:
-    if not isinstance(num_splits, int) or isinstance(num_splits, bool) or num_splits < 1:
-        raise ValueError(
-            f"num_splits: is {num_splits!r}; must be a whole number from 1, or None to let the call decide"
-        )
+    if num_splits < 1:
+        raise ValueError(f"num_splits: is {num_splits}; {SPLITS_RULE}")
     for name, tensor, shape in (("d", d, "[num_splits, m, n]"), ("sqr_sum", sqr_sum, "[num_splits, m]")):
         if tensor.dim() != shape.count(",") + 1 or tensor.shape[0] != num_splits:
             raise ValueError(

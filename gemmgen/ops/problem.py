@@ -77,6 +77,15 @@ def check_strided(name: str, tensor: torch.Tensor) -> None:
         raise TypeError(f"{name}: layout is {tensor.layout}; must be strided, so pass {name}.to_dense()")
 
 
+def check_writable(name: str, tensor: torch.Tensor) -> None:
+    """Refuse an output whose memory holds its values negated, which torch's dispatcher does not name."""
+    if not torch.compiler.is_compiling() and tensor.is_neg():
+        raise ValueError(
+            f"{name}: is a view whose memory holds its values negated; kernels write memory as it is, so pass a new "
+            f"tensor, and copy it to {name} then"
+        )
+
+
 def check_rank(operand: Operand, tensor: torch.Tensor) -> None:
     """Refuse a value that is no strided tensor of the operand's dimensions."""
     if not isinstance(tensor, torch.Tensor):
@@ -163,10 +172,12 @@ def _disagreement(operand: str, size: int, other: str, other_size: int, axis: st
 def _check_shape(operand: Operand, tensor: torch.Tensor, sizes: Mapping[str, int]) -> None:
     if (heads := operand.heads) is not None:
         columns = -(-sizes["n"] // split_axis(operand.inner)[1])
+        padded = -(-columns // heads.head) * heads.head
         require(
             columns % heads.head == 0,
-            lambda: f"{operand.name}: {operand.inner} is {columns}; must be whole heads of {heads.left} + "
-            f"{heads.right} columns",
+            lambda: f"{operand.name}: {operand.inner} is {columns} without its gaps; must be whole heads of "
+            f"{heads.left} + {heads.right} columns, so pad {operand.inner} with zeros to {padded}, or pass the heads "
+            "that there are",
         )
         _check_extent(operand.name, f"{operand.inner} with its gaps", heads.columns(columns))
     wanted = expected_shape(operand, sizes)

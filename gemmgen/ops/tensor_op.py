@@ -13,7 +13,7 @@ import torch
 from gemmgen.ir import Operand
 from gemmgen.ops import library
 from gemmgen.ops.launch import Slots
-from gemmgen.ops.problem import TORCH_DTYPES
+from gemmgen.ops.problem import TORCH_DTYPES, check_writable
 from gemmgen.runtime.arguments import expected_shape
 
 Given = Sequence[torch.Tensor | None]
@@ -85,6 +85,9 @@ class TensorOp:
         if library.is_direct([*tensors, *present]):
             return self.returned(self.run(values, given))
         self.check_ranks(values, given)
+        for name, tensor in zip(self.outputs, given, strict=True):
+            if tensor is not None:
+                check_writable(name, tensor)
         if not present:
             result: torch.Tensor | Slots = self._returning(*values)
             return result

@@ -12,7 +12,7 @@ from grouped_problems import Problem, bf16_problem, counts_of, ends, fp8_problem
 import gemmgen
 from gemmgen import ops
 from gemmgen.ir import Cast, DType, Epilogue, Operand, Store
-from gemmgen.runtime.errors import UnsupportedArchitecture
+from gemmgen.runtime.errors import DeviceError, UnsupportedArchitecture
 from gemmgen.runtime.sim_target import SimTarget
 
 LAUNCH = SimTarget.launch
@@ -55,7 +55,7 @@ LAYOUTS: dict[str, tuple[Any, type[Exception], str]] = {
     "strided": (torch.zeros(4).int()[::2], ValueError, r"stride is 2; kernels read neighbours, so pass \w+.contiguous"),
     "elsewhere": (
         torch.zeros(2, device="meta").int(),
-        ValueError,
+        DeviceError,
         r"is on meta, but a is on cpu; kernels read it there, so pass \w+.to\('cpu'\)$",
     ),
 }
@@ -80,6 +80,9 @@ def test_a_group_for_every_row_needs_as_many() -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
+        ({"offsets": "no"}, TypeError, r"^offsets: is 'no'; must be a bool, so pass offsets=True or offsets=False$"),
+        ({"use_psum_layout": 1, "offsets": False}, TypeError, r"^use_psum_layout: is 1; must be a bool"),
+        ({"ensure_zero_padding": None}, TypeError, r"^ensure_zero_padding: is None; must be a bool"),
         ({"use_psum_layout": True}, ValueError, r"^offsets: is True and so is use_psum_layout; .* so pass either$"),
         (
             {"expected_m_for_psum_layout": torch.tensor(4)},
@@ -166,6 +169,23 @@ def test_groups_that_the_copy_engine_cannot_step_to() -> None:
     message = r"^a: groups are 1284 elements = 2568 bytes apart; TMA needs a multiple of 16 bytes; cut the tensor from"
     with pytest.raises(ValueError, match=message):
         ops.m_grouped_bf16_gemm_nt_masked(apart, ENDS.b, None, torch.zeros(2).int())
+
+
+@pytest.mark.parametrize("arch", ["sm90", "sm120"])
+def test_an_output_over_the_layout(arch: str) -> None:
+    """It is called as callers know it."""
+    d = torch.zeros(2, 8, 72)
+    layout = d.view(torch.int32).flatten()[:2]
+    with gemmgen.simulate(arch, sms=2):
+        for run in (masked, masked_bf16):
+            with pytest.raises(ValueError, match=r"^d: its memory .* overlaps masked_m .*; pass masked_m.clone\(\)$"):
+                run(d=d, masked_m=layout)
+        with pytest.raises(ValueError, match=r"^d: its memory .* overlaps grouped_layout .*; pass grouped_layout.cl"):
+            contiguous(d=d[0], grouped_layout=layout)
+
+
+def masked_bf16(**changes: Any) -> torch.Tensor:
+    return ops.m_grouped_bf16_gemm_nt_masked(MASKED.a[0].bfloat16(), MASKED.b[0].bfloat16(), **changes)
 
 
 def test_outputs_of_groups_that_overlap() -> None:

@@ -52,7 +52,7 @@ def test_shapes_follow_from_heads() -> None:
     a, b = torch.randn(5, 16).bfloat16(), torch.randn(192, 16).bfloat16()
     with gemmgen.simulate("sm90", sms=2):
         assert gemmgen.op(spec)(a=a, b=b).shape == (5, 208)
-        with pytest.raises(ValueError, match=r"d: n is 160; must be whole heads of 64 \+ 32 columns"):
+        with pytest.raises(ValueError, match=r"d: n is 160 without its gaps; must be whole heads of 64 \+ 32"):
             gemmgen.op(spec)(a=a, b=b[:160])
         with pytest.raises(
             ValueError, match=r"d: shape is \(5, 192\); must be \(5, 208\) .* 8 more for each head of 96"

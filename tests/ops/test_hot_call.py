@@ -273,7 +273,7 @@ def test_options_of_other_types_are_other_calls(gpu: FakeGpu) -> None:
     for _ in range(2):
         ops.tf32_hc_prenorm_gemm(a, b, d, s, 1)
     assert gpu.launches[-1].hot and ops.tf32_hc_prenorm_gemm(a, b, d, s, 1) is None
-    with pytest.raises(ValueError, match="num_splits: is True"):
+    with pytest.raises(TypeError, match="num_splits: is True"):
         ops.tf32_hc_prenorm_gemm(a, b, d, s, True)
 
 

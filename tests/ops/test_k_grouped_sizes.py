@@ -170,6 +170,7 @@ LAYOUTS = {
     "type": (torch.tensor([48, 48]), TypeError, "grouped_layout: dtype is torch.int64; must be torch.int32"),
     "dimensions": (torch.zeros(1, 2).int(), ValueError, "grouped_layout: has 2 dimensions"),
     "length": (torch.zeros(3).int(), ValueError, "grouped_layout: has 3 numbers, but d has 2 groups"),
+    "order": (torch.zeros(4).int()[::2], ValueError, "grouped_layout: stride is 2; .* pass grouped_layout.contiguous"),
     "place": (torch.zeros(2, device="meta").int(), DeviceError, "grouped_layout: is on meta, but d is on cpu"),
 }
 
@@ -180,6 +181,20 @@ def test_a_layout_is_called_as_callers_know_it(what: str) -> None:
     a, b, d = torch.randn(96, 16).bfloat16(), torch.randn(96, 24).bfloat16(), torch.zeros(2, 16, 24)
     with gemmgen.simulate("sm90", sms=2), pytest.raises(error, match=sentence):
         ops.k_grouped_bf16_gemm_tn_contiguous(a, b, d, None, layout)
+
+
+@OPERATORS
+def test_an_output_over_the_layout_is_refused(operator: str) -> None:
+    d = torch.zeros(2, 64, 32)
+    layout = d.view(torch.int32).flatten()[:2].copy_(LAYOUT)
+    with pytest.raises(ValueError, match=r"^d: its memory .* overlaps grouped_layout .*; pass grouped_layout.clone"):
+        called(operator, d=d, grouped_layout=layout)
+
+
+@OPERATORS
+def test_a_flag_is_a_bool(operator: str) -> None:
+    with pytest.raises(TypeError, match=r"^use_psum_layout: is 'no'; must be a bool"):
+        called(operator, use_psum_layout="no")
 
 
 @pytest.mark.parametrize("arch", ["sm100", "sm120"])

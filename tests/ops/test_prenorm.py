@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from opchecks import opcheck
@@ -125,6 +126,13 @@ def test_no_rows_launch_nothing() -> None:
     assert not simulation.reports
 
 
+def test_numbers_of_splits_of_any_kind() -> None:
+    given = arguments(splits=2)
+    with gemmgen.simulate("sm90", sms=2):
+        ops.tf32_hc_prenorm_gemm(**{**given, "num_splits": np.int64(2)})
+    assert torch.equal(given["d"].sum(0), given["a"].float() @ given["b"].T)
+
+
 def arguments(m: int = 4, n: int = 8, k: int = 64, splits: int | None = None) -> dict[str, Any]:
     a, b = exact(m, n, k)
     d, sqr_sum = (torch.empty(shape) for shape in shapes(m, n, splits))
@@ -158,6 +166,17 @@ REFUSED: dict[str, tuple[Callable[[], dict[str, Any]], type[Exception], str]] = 
         r"d: shape is \(2, 4, 8\); with num_splits=3 it must be \[num_splits, m, n\]",
     ),
     "no splits": (lambda: {**arguments(splits=2), "num_splits": 0}, ValueError, "num_splits: is 0; must be a whole"),
+    "splits that are true": (
+        lambda: {**arguments(splits=1), "num_splits": True},
+        TypeError,
+        "num_splits: is True; must be a whole number from 1, or None to let the call decide",
+    ),
+    "half a split": (lambda: {**arguments(splits=1), "num_splits": 1.5}, TypeError, "num_splits: is 1.5; must be a"),
+    "sums that are negated": (
+        lambda: {**arguments(), "sqr_sum": torch._neg_view(torch.empty(4))},
+        ValueError,
+        "sqr_sum: is a view whose memory holds its values negated",
+    ),
     "m of d": (lambda: {**arguments(), "d": torch.empty(5, 8)}, ValueError, "d: m is 5, but m of a is 4"),
     "sqr_sum with gaps": (
         lambda: {**arguments(), "sqr_sum": torch.empty(8)[::2]},

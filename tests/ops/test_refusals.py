@@ -200,6 +200,17 @@ def test_output_with_the_wrong_dimension_contiguous() -> None:
         ops.fp8_gemm_nt(*GOOD.pairs, d)
 
 
+def test_outputs_whose_memory_is_negated() -> None:
+    a, b = bf16_problem(8, 16, 64)
+    message = r"^{}: is a view whose memory holds its values negated; .* pass a new tensor, and copy it to {} then$"
+    d = torch._neg_view(torch.zeros(8, 16))
+    for call in (lambda: ops.bf16_gemm_nt(a, b, d), lambda: ops.fp8_gemm_nt(*GOOD.pairs, d)):
+        with pytest.raises(ValueError, match=message.format("d", "d")):
+            call()
+    with pytest.raises(ValueError, match=message.format("d_sf", "d_sf")):
+        ops.bf16_gemm_nt_fp8out(a, b, d_sf=torch._neg_view(torch.zeros(8, 1)))
+
+
 def test_output_over_an_input() -> None:
     buffer = torch.zeros(64 * 256, dtype=torch.bfloat16)
     a, d = buffer[: 8 * 64].view(8, 64), buffer[8 * 32 : 8 * 32 + 8 * 16].view(8, 16)

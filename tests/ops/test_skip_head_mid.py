@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 from opchecks import opcheck
@@ -93,7 +94,9 @@ def test_whole_chunks_go_by_tma_and_others_from_registers(arch: str, monkeypatch
         ({"head_splits": (63, 64, 65)}, ValueError, "left and right must be even"),
         ({"head_splits": (0, 64, 0)}, ValueError, "left and right must be even, none negative and left"),
         ({"head_splits": (64, -8, 128)}, ValueError, "none negative"),
-        ({"head_splits": (64, 64, 96)}, ValueError, "d: n is 192; must be whole heads of 64"),
+        ({"head_splits": (64, 64, 96)}, ValueError, "d: n is 192 without .* heads of 64 .* zeros to 320, or"),
+        ({"head_splits": (64, 64.0, 64)}, TypeError, "must be three whole numbers"),
+        ({"head_splits": 64}, TypeError, "must be three whole numbers"),
         ({"d": torch.empty(5, 192).bfloat16()}, ValueError, r"d: shape is \(5, 192\); must be \(5, 256\)"),
         ({"d": None}, TypeError, "d: is missing"),
         ({"d": torch.empty(5, 256).half()}, TypeError, "d: dtype is torch.float16; must be one of"),
@@ -106,6 +109,14 @@ def test_refusals(arch: str, changes: dict[str, object], error: type[Exception],
     arguments = {"d": empty(5, 192, STAGED, torch.bfloat16), "head_splits": STAGED, **changes}
     with pytest.raises(error, match=message):
         ops.fp8_gemm_nt_skip_head_mid(*p.pairs, **arguments)  # type: ignore[arg-type]
+
+
+def test_head_splits_of_any_kind(arch: str) -> None:
+    p, d, wanted = fp8_problem(5, 192, 128), *(torch.zeros(5, 256).bfloat16() for _ in range(2))
+    ops.fp8_gemm_nt_skip_head_mid(*p.pairs, wanted, STAGED)
+    for splits in (np.array(STAGED), [np.int64(each) for each in STAGED]):
+        ops.fp8_gemm_nt_skip_head_mid(*p.pairs, d.zero_(), splits)  # type: ignore[arg-type]
+        assert torch.equal(d, wanted) and d.any()
 
 
 def test_compilers_see_it(arch: str) -> None:
