@@ -84,10 +84,13 @@ SHARED = _in_parts(
 
 SWAPPED_TALL = (
     *_in_parts(Shape(96, 128, unroll=1, staging=1, swap=True), Shape(160, 128, unroll=1, staging=1, swap=True)),
+    Shape(136, 128, unroll=1, staging=1, swap=True),
     Shape(144, 128, unroll=1, staging=1, swap=True, part_rows=48),
+    Shape(176, 128, unroll=1, staging=1, staged_rows=88, swap=True),
     Shape(112, 256, unroll=1, staging=1, swap=True),
     Shape(96, 256, unroll=1, staging=1, swap=True),
     Shape(104, 256, unroll=1, staging=1, swap=True),
+    Shape(144, 256, unroll=1, staging=1, staged_rows=24, swap=True),
     Shape(168, 256, unroll=1, staging=1, staged_rows=24, swap=True),
     Shape(112, 192, groups=3, unroll=1, staging=1, staged_rows=56, swap=True),
     Shape(136, 192, groups=3, unroll=1, staging=1, swap=True),
@@ -185,11 +188,14 @@ BF16_SHAPES = (
         Shape(128, 176, unroll=1, staging=3, raster=16),
         Shape(128, 192, unroll=1, staging=3, raster=16),
     ),
+    Shape(128, 208, unroll=1, staging=3, raster=16),
     Shape(128, 224, unroll=1, raster=16),
+    Shape(192, 128, groups=3, unroll=1, raster=16),
     Shape(192, 176, groups=3),
     Shape(128, 256, unroll=1, raster=16),
     Shape(128, 256, unroll=1, cluster=(2, 1)),
     Shape(256, 128, unroll=1),
+    Shape(256, 160, unroll=1, raster=16),
     Shape(256, 192, unroll=1, staging=3),
     Shape(192, 192, groups=3, unroll=1, staging=1),
     Shape(256, 128, unroll=1, cluster=(1, 2)),
@@ -199,7 +205,9 @@ BF16_SHAPES = (
 )
 """For A [m, k] times B [n, k] into bf16 without C. Among equal tiles the pair that shares B is up to 2 % faster.
 
-Widths of 160, 176 and 224 serve problems of which other tiles leave the last wave mostly empty.
+Widths of 160, 176, 208 and 224 serve problems of which other tiles leave the last wave mostly empty. 128x208, 192x128,
+256x160 and the swapped 136x128, 176x128 and 144x256 take 0.5 % less where the rule picks among them, too, over 520
+problems drawn at random (H200).
 """
 
 FP8_GENERAL_SHAPES = _in_parts(Shape(64, 32, groups=1), Shape(64, 128, groups=1, stream=True), Shape(128, 128))

@@ -48,7 +48,7 @@ def bf16_gemm_nt(
         DeviceError: tensors are on several devices, on a GPU without kernels here, or on the CPU outside simulate.
         CaptureError: the first call with these shapes is inside CUDA graph capture; warm it up before.
 
-    Source: 148 kernels in this package as kernels/sm100/sm100_bf16_gemm_nt_*.cu, kernels/sm120/sm120_bf16_gemm_nt_*.cu,
+    Source: 154 kernels in this package as kernels/sm100/sm100_bf16_gemm_nt_*.cu, kernels/sm120/sm120_bf16_gemm_nt_*.cu,
         kernels/sm90/sm90_bf16_gemm_nt_*.cu, each beside its spec (.json).
     """
     return ops.bf16_gemm_nt(a, b, d, c, compiled_dims, out_dtype=out_dtype, bias=bias, activation=activation, gate=gate)
