@@ -21,45 +21,46 @@ from gemmgen.catalog import Shape
 from gemmgen.ir import READ_ONCE_BYTES, CutRemainder, SplitK
 from gemmgen.ops.cost import Cost, added, beside_memory, in_waves
 
-PRODUCT_ROWS = {False: 28.1, True: 29.8}
+PRODUCT_ROWS = {False: 30.4, True: 27.8}
 """Rows x columns of the tile over this are the cycles a tensor core needs for 128 bytes of K, without and with
-promotion: 32 is the most, and at a card's power bf16 finds less of it."""
-BETWEEN_PRODUCTS = {False: 88, True: 174}
+promotion: 32 is the most, and at a card's power less of it is found."""
+BETWEEN_PRODUCTS = {False: 101, True: 190}
 """Cycles between K blocks without and with promotion."""
-BETWEEN_ROUNDS = 48
+BETWEEN_ROUNDS = 70
 """Those with promotion where whole rounds are copied out."""
 GATHERED = 95
 """Those beside them where lanes gather scales that lie along k, of groups too: 59 to 120 in ten problems, H200."""
-TURN = {False: 160, True: 370}
+TURN = {False: 146, True: 370}
 """Cycles of the shortest turn of the ring."""
-L2_BYTES = 63.7
+L2_BYTES = 65.9
 """Bytes a cycle from L2 into one SM."""
 L2_ALL = 6800
 """Bytes a cycle from L2 into all SMs together."""
-SHARED_BYTES = 120
+SHARED_BYTES = 133
 """Bytes a cycle that copies write to shared memory and products read there."""
-PAST_LINE = 2.2
+PAST_LINE = 3.3
 """Cycles of a row or column of a tile that lies past the end of the matrix and is fetched all the same."""
-DEVICE_BYTES = {False: 2560, True: 2240}
+DEVICE_BYTES = {False: 2540, True: 2770}
 """Bytes a cycle from device memory, all SMs together, by whether weights are evicted first."""
-WRITTEN_BYTES = 43e6
+WRITTEN_BYTES = 31e6
 """Of an L2 full of written lines, which go to memory to make room for weights that are not."""
-EPILOGUE = {False: 1320, True: 450}
-"""Cycles of an epilogue that runs beside no products, by whether a wide tile is staged as a whole, beside one for every
-16 elements of the tile."""
+EPILOGUE = {"staged": 1100, "whole": 600, "swapped": 700, "direct": 1250}
+"""Cycles of an epilogue that runs beside no products, by how a tile is stored, beside those for its elements."""
+STORED = {"staged": 11, "whole": 13, "swapped": 9, "direct": 3.6}
+"""Elements that it stores a cycle."""
 STAGED_COLUMNS, STAGED_ALONE = 64, 128
 """Columns of bf16 in a staging buffer, and of narrow tiles, whose other costs are as if they were not."""
-HALF_RING = 1.61
+HALF_RING = 1.49
 """How much slower copies come through the half ring of a CTA made to share its SM."""
-SOLE_START = 920
+SOLE_START = 1530
 """Cycles that a CTA made to fill its SM needs more to start."""
 CUT_PART = 1.4
 """How much longer a part of a tile takes in a ring of fewer, larger slots than in one made for it."""
-OVERLAP = 0.33
+OVERLAP = 0.265
 """Share of the smaller of compute and memory time that is not hidden by the larger."""
-SWAPPED_TURN = {False: 185, True: 255}
+SWAPPED_TURN = {False: 194, True: 334}
 """Cycles of the shortest turn of a swapped tile's ring."""
-SWAPPED_RING = 2200
+SWAPPED_RING = 2030
 """Cycles in which a swapped tile's ring fills once, where it has all of an SM's shared memory."""
 SWAPPED_OVERLAP = 0.08
 """Share of the smaller of compute and memory time that is not hidden by the larger, with swapped tiles of few rows."""
@@ -81,7 +82,7 @@ PUSH = 400
 """Cycles until pushed sums are added up, beside one for every 4 elements of the tile."""
 MEETING = 2300
 """Cycles until who comes last knows it, of CTAs that share a tile."""
-MEETING_SUMS = 0.139
+MEETING_SUMS = 0.146
 """Cycles for every element of the sums of each of them."""
 READ_AGAIN = 0.3
 """How much of B each further row of tiles seems to read again, where tiles are shorter than a product."""
@@ -97,7 +98,7 @@ FITTED_ON = "NVIDIA H200"
 """The card that constants were fitted to, by its name."""
 MHZ = 1940
 """Cycles a microsecond: the clock of an H200 under loads that power does not bound."""
-LAUNCH_US = 4.2
+LAUNCH_US = 4.6
 """What every launch takes beside its cycles, as CUDA events see it."""
 
 
@@ -117,11 +118,12 @@ def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool, g
     units = -(-m // (shape.m * shape.cluster[0])) * -(-n // (shape.n * shape.cluster[1]))
     at_once, blocks = max(1, sms * shape.ctas_per_sm // ctas), -(-k_bytes // 128)
     name, block = _block(shape, m, n, units * ctas, sms, promoted, gathered)
-    tile = {name: blocks * block, "epilogue": _epilogue(shape)}
+    tile = {name: blocks * block, "epilogue": _epilogue(shape, blocks * block)}
     left, splits = _sharing(shape, units, at_once, blocks)
     if left:
         name, block = _block(shape, m, n, left * splits, sms, promoted, gathered)
-        share = {name: -(-blocks // splits) * block, "epilogue": _epilogue(shape)}
+        loop = -(-blocks // splits) * block
+        share = {name: loop, "epilogue": _epilogue(shape, loop)}
         meeting = MEETING + splits * shape.m * shape.n * MEETING_SUMS
         compute = added({each: units // at_once * time for each, time in tile.items()}, share, {"meeting": meeting})
     else:
@@ -132,10 +134,18 @@ def cost(shape: Shape, m: int, n: int, k_bytes: int, sms: int, promoted: bool, g
     return Cost(beside_memory({**compute, **start}, memory, SWAPPED_OVERLAP if few_rows else OVERLAP))
 
 
-def _epilogue(shape: Shape) -> float:
+def _epilogue(shape: Shape, loop: float) -> float:
+    """Cycles behind a K loop of so many, which is what the next one can hide where it runs beside."""
+    stored = _stored(shape)
+    return max(0, EPILOGUE[stored] - (loop if shape.overlap else 0)) + shape.m * shape.n / STORED[stored]
+
+
+def _stored(shape: Shape) -> str:
+    """How a tile is stored: by each warp, or staged, swapped or not; a wide one as a whole, if it cannot be cut."""
+    if shape.swap:
+        return "direct" if shape.share or shape.m < WARPGROUP_ROWS else "swapped"
     whole = shape.m == WARPGROUP_ROWS * shape.groups and shape.cut == 1  # a kernel that can cut takes 3 to 7 % more
-    at_once = whole and STAGED_ALONE < shape.n <= shape.staging * STAGED_COLUMNS
-    return (0 if shape.overlap else EPILOGUE[at_once]) + shape.m * shape.n / 16
+    return "whole" if whole and STAGED_ALONE < shape.n <= shape.staging * STAGED_COLUMNS else "staged"
 
 
 def _sharing(shape: Shape, units: int, at_once: int, blocks: int) -> tuple[int, int]:
@@ -153,7 +163,8 @@ def _waves(shape: Shape, m: int, n: int, units: int, at_once: int, k_bytes: int,
     whole, cut = shape.schedule.waves(units, at_once)
     part = replace(shape, n=shape.n // shape.cut, cut=1)
     blocks = (_block(each, m, n, units, sms, promoted)[1] for each in (part, shape))
-    times = [-(-k_bytes // 128) * block + _epilogue(each) for block, each in zip(blocks, (part, shape), strict=True)]
+    loops = [-(-k_bytes // 128) * block for block in blocks]
+    times = [loop + _epilogue(each, loop) for loop, each in zip(loops, (part, shape), strict=True)]
     return whole + cut * CUT_PART * times[0] / times[1]
 
 
