@@ -47,7 +47,7 @@ def fp8_gemm_nt(
     activation: relu, squared_relu, gelu, gelu_tanh or silu, of the sum with c and bias, in fp32 before rounding.
     gate: "interleaved" or "halves": b's rows are those of gate and up, 8 of each in turn or all of gate first; d is
         [m, n/2], activation(gate) * up, with silu if no activation is named. bias [n] is added before; c is refused.
-        "halves" need k of b contiguous, but of an FP8 or FP4 b on sm120, which is turned first where it is not.
+        "halves" need k of b contiguous, unless b is turned first: 4-bit numbers on sm100 and sm120, FP8 on sm120.
     """
     recipes, finish = (recipe, recipe_a, recipe_b), (bias, activation, gate)
     return dense_call.fp8(a, b, d, c, recipes, compiled_dims, disable_ue8m0_cast, out_dtype, finish)

@@ -22,7 +22,7 @@ from gemmgen.runtime.preparation import current_preparation
 from gemmgen.runtime.simulation import current_simulation
 
 SETTINGS_LIMIT = 8
-"""Settings of which prepared launches are kept at a time."""
+"""Settings of which prepared launches are kept at a time, beside the present ones' hot calls."""
 
 
 class Settings(NamedTuple):
