@@ -22,12 +22,15 @@ def matrix_product(
 ) -> Array:
     """a_sign * A @ (b_sign * B).T + C for codes A [m, k] and B [n, k]; float32, or int32 when the formats are s8 or u8.
 
-    C is None for a cleared accumulator. The signs are wgmma's imm-scale-a and imm-scale-b: 1 or -1.
+    C is None for a cleared accumulator. The signs are wgmma's imm-scale-a and imm-scale-b: 1 or -1. Products are summed
+    in float64, exactly for 8-bit formats, and rounded once, so that a sum does not depend on how many columns a product
+    has, as it does in float32 in libraries and does not on a tensor core (tests/gpu/test_settings.py).
     """
     if a_format in ("s8", "u8"):
         return _integer_product(a, b, a_format, b_format, c)
     with np.errstate(over="ignore", invalid="ignore"):
-        product = decode(a, a_format) @ decode(b, b_format).T
+        wide = decode(a, a_format).astype(np.float64) @ decode(b, b_format).T.astype(np.float64)
+        product = wide.astype(np.float32)
         if a_sign * b_sign < 0:
             product = -product
         return product if c is None else product + c
