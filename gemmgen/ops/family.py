@@ -16,6 +16,7 @@ from gemmgen.ir.node import said
 from gemmgen.ops.admission import begun_alike, in_few_ctas, left_of
 from gemmgen.ops.cost import Cost
 from gemmgen.ops.kernels import kernel_of
+from gemmgen.ops.mk_alignment import get_mk_alignment_for_contiguous_layout
 from gemmgen.ops.tuned import Measured
 
 S = TypeVar("S", Shape, PairShape, WarpShape)
@@ -129,20 +130,20 @@ class Family(Generic[S]):
 def _of_a_gate(product: KernelSpec, epilogue: Epilogue) -> str | None:
     """Why a gate fits no tile, if that is for what a call states: specs speak of fields that no caller has set."""
     gate = next((step for step in epilogue.steps if isinstance(step, Gate)), None)
-    if gate is None:
-        return None
     body, groups = product.math.body, product.groups
     assert isinstance(body, Multiplier)
+    if gate is None:
+        return None
     if gate.layout == "halves" and product.operand(body.b).inner != "k":
         return (
             "b: is contiguous along n, and gate is 'halves', whose rows of b are brought together one by one; pass b "
-            "contiguous along k to an operator of nt, as b.contiguous() is, or with rows of gate and up in turn, 8 of "
-            "each, and gate 'interleaved'"
+            "contiguous along k, as b.contiguous() is, or with rows of gate and up in turn, 8 of each, and gate "
+            "'interleaved'"
         )
     if body.swap_ab and isinstance(groups, RowGroups) and groups.by == "ids":
         return (
             "grouped_layout: has a group for every row, and groups start at multiples of "
-            f"{groups.alignment} rows, which only tiles divide that have columns of the "
+            f"{get_mk_alignment_for_contiguous_layout()} rows, which only tiles divide that have columns of the "
             "product on their rows; a gate joins columns and fits no tile of those; "
             "set_mk_alignment_for_contiguous_layout(128) and pad groups to it, or pass the groups' ends "
             "with use_psum_layout or offsets"
